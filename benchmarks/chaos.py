@@ -1,0 +1,146 @@
+"""Kill a rollout at random moments and see whether it still ends right, by the simulator's truth log.
+
+    python benchmarks/chaos.py --runs 30 --seed 1
+
+Each run: a fresh simulated fleet of 16 nodes, a rollout with approvals, one `kill -9` at a random moment of,
+at random, the flow process, the worker, the server, or all of them; then `gpufleet up`. A run is right when
+every component that was behind was flashed and activated exactly once, no other was touched, no job was
+killed, no limit exceeded, nothing stays leased or cordoned, and no gate was asked twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from cli.demo import simulated
+from cli.runtime_files import RunFolder
+from cli.runtime_process import flow_processes, read_record
+from simulator.scenario import Scenario, ScenarioFleet
+from simulator.verdict import judge
+
+VICTIMS = ("flow", "worker", "server", "everything")
+ENDED = ("done", "halted", "aborted", "failed")
+
+
+def gpufleet(fleet: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", *arguments, "--fleet", str(fleet)], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 7):
+        raise RuntimeError(f"gpufleet {' '.join(arguments)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def victims(folder: RunFolder, kind: str) -> list[psutil.Process]:
+    """The processes that a kill of `kind` hits; none where that part is not there at this moment."""
+    found: list[psutil.Process] = []
+    if kind in ("flow", "everything"):
+        found += flow_processes(folder.path)
+    for component in ("worker", "server"):
+        record = read_record(folder.record(component))
+        process = record.process() if record is not None and kind in (component, "everything") else None
+        if process is not None:
+            found.append(process)
+    return found
+
+
+def kill(folder: RunFolder, kind: str) -> int:
+    hit = victims(folder, kind)
+    for process in hit:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return len(hit)
+
+
+def approve_open(fleet: Path, folder: Path, operation: str) -> dict[str, object]:
+    """Approve the gate that is open, if one is; the operation's state as JSON."""
+    state: dict[str, object] = json.loads(gpufleet(fleet, "status", operation, "--json"))
+    if state["state"] == "waiting" and state["reason_kind"] == "gate":
+        wave = str(state["reason"]).split(":")[0].removeprefix("wave ")
+        try:
+            gpufleet(fleet, "approve", operation, "--wave", wave, "--key", str(folder / "approver_ed25519"))
+        except RuntimeError as error:
+            if "no gate yet" not in str(error) and "a gate that is" not in str(error):
+                raise
+    return state
+
+
+def one_run(seed: int, nodes: int, scale: float, keep: Path | None) -> dict[str, object]:
+    rng = random.Random(seed)
+    folder = Path(tempfile.mkdtemp(prefix=f"gpufleet-chaos-{seed}-"))
+    kind = rng.choice(VICTIMS)
+    moment = rng.uniform(0.5, 55.0)
+    scenario = Scenario(
+        description="a rollout that is killed at a random moment",
+        fleet=ScenarioFleet(nodes=nodes, racks=4, gpus_per_node=8, seed=seed, time_scale=scale),
+    )
+    began = time.monotonic()
+    with simulated(folder, scenario, None, None, keep=False) as fleet:
+        runtime = RunFolder(fleet)
+        try:
+            gpufleet(fleet, "up", "--port", str(20000 + seed % 20000))
+            begun = json.loads(
+                gpufleet(fleet, "run", "firmware", "--bundle", str(folder / "bundle"), "--yes", "--json")
+            )
+            operation = begun["operation"]
+            killed, state = None, {"state": "planned"}
+            start = time.monotonic()
+            while state["state"] not in ENDED and time.monotonic() - start < 600:
+                if killed is None and time.monotonic() - start >= moment:
+                    killed = kill(runtime, kind)
+                    gpufleet(fleet, "up")
+                state = approve_open(fleet, folder, operation)
+                time.sleep(0.5)
+            verdict = judge(folder / "truth.jsonl")
+            audit = json.loads(gpufleet(fleet, "audit", "verify", "--json"))
+        finally:
+            gpufleet(fleet, "down")
+    wrong = list(verdict.wrong()) + [f"audit: {fault}" for fault in audit["faults"]]
+    if state["state"] != "done":
+        wrong.append(f"operation ended {state['state']}: {state.get('reason')}")
+    if keep is not None and wrong:
+        shutil.copytree(folder, keep / str(seed), dirs_exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "seed": seed,
+        "victim": kind,
+        "moment_s": round(moment, 1),
+        "processes_killed": killed,
+        "seconds": round(time.monotonic() - began, 1),
+        "wrong": wrong,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run; the next ones count on")
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--time-scale", type=float, default=300.0)
+    parser.add_argument("--keep", type=Path, help="copy the folders of wrong runs here")
+    options = parser.parse_args()
+    bad = 0
+    for seed in range(options.seed, options.seed + options.runs):
+        result = one_run(seed, options.nodes, options.time_scale, options.keep)
+        bad += bool(result["wrong"])
+        print(json.dumps(result), flush=True)
+    print(json.dumps({"runs": options.runs, "seeds": [options.seed, options.seed + options.runs - 1], "wrong": bad}))
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

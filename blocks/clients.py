@@ -1,0 +1,133 @@
+"""Ready clients of one fleet, made once per process and shared by its threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from adapters.clock import SystemClock
+from adapters.known_hosts import KnownHosts
+from adapters.local import LocalHost
+from adapters.redfish import BmcLogin, BmcTls, RedfishBmc
+from adapters.slurm import SlurmScheduler
+from adapters.ssh import SshAccess, SshHost, SshPool, read_key
+from blocks.scheduler import NoScheduler, SharedScheduler
+from fleet.budget import PoolLimits
+from fleet.config import FleetSpec, SecretRef, parse_fleet
+from fleet.errors import ConfigurationError
+from fleet.model import Node
+from fleet.ports import Bmc, Clock, Host, Scheduler
+from ledger import Ledger
+
+
+class Clients:
+    """What one fleet file leads to. Nothing is opened before it is asked for."""
+
+    def __init__(self, fleet_file: Path) -> None:
+        self.folder = fleet_file.parent
+        self.spec = read_fleet_file(fleet_file)
+        self.clock: Clock = SystemClock()
+        self._lock = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._ssh: SshPool | None = None
+        self._scheduler: SharedScheduler | None = None
+
+    def ledger(self) -> Ledger:
+        with self._lock:
+            if self._ledger is None:
+                self._ledger = Ledger.open(ledger_url(self.spec.ledger, self.folder), self.clock)
+            return self._ledger
+
+    def bmc(self, node: Node) -> Bmc:
+        """A new client; whoever asked for it closes it."""
+        settings = self.spec.bmc
+        login = BmcLogin(settings.user, read_secret(settings.password, self.folder, "bmc.password"))
+        ca = None if settings.tls.ca is None else str(self.folder / settings.tls.ca)
+        return RedfishBmc(node.bmc, login, BmcTls(settings.tls.verify, ca), settings.request_timeout_seconds, node.name)
+
+    def host(self, node: Node) -> Host:
+        """The node's shell over a kept connection."""
+        return self._pool().host(node.name, node.ssh)
+
+    def scheduler(self) -> SharedScheduler:
+        with self._lock:
+            if self._scheduler is None:
+                poll = self.spec.scheduler.poll_seconds
+                self._scheduler = SharedScheduler(self._new_scheduler(), self.clock, poll)
+            return self._scheduler
+
+    def sync_inventory(self) -> None:
+        """Bring the ledger's inventory and limits in step with the fleet file."""
+        racks = {rack: self.spec.rack_limit(rack) for rack in self.spec.racks}
+        pools = {name: PoolLimits.of(pool) for name, pool in self.spec.pools.items()}
+        self.ledger().inventory.sync(self.spec.inventory(), racks, pools)
+
+    def _new_scheduler(self) -> Scheduler:
+        settings = self.spec.scheduler
+        if settings.kind == "none":
+            return NoScheduler(tuple(entry.name for entry in self.spec.nodes))
+        if settings.controller is None:
+            return SlurmScheduler(LocalHost())
+        access = replace(self._access(), user=settings.user or self.spec.ssh.user)
+        return SlurmScheduler(SshHost("scheduler", settings.controller, access))
+
+    def _pool(self) -> SshPool:
+        with self._lock:
+            if self._ssh is None:
+                self._ssh = SshPool(self._access())
+            return self._ssh
+
+    def _access(self) -> SshAccess:
+        settings = self.spec.ssh
+        key = self.folder / settings.key.file if settings.key.file else _key_from(settings.key)
+        known = KnownHosts.read(self.folder / settings.known_hosts) if settings.verify_host_keys else None
+        return SshAccess(settings.user, read_key(key), known, settings.connect_timeout_seconds)
+
+
+@lru_cache(maxsize=8)
+def clients_of(fleet_file: str, modified: float) -> Clients:
+    """The process's clients for a fleet file as it was at `modified`; another version gets new ones."""
+    del modified  # only a part of the cache's key
+    return Clients(Path(fleet_file))
+
+
+def read_fleet_file(path: Path) -> FleetSpec:
+    """Read and check a fleet file. Raises ConfigurationError that lists every fault of it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"cannot read the fleet file {path}: {error.strerror}") from error
+    return parse_fleet(text, str(path))
+
+
+def read_secret(ref: SecretRef, folder: Path, what: str) -> str:
+    """The secret that `ref` points to. Raises ConfigurationError that says what is missing, never its value."""
+    if ref.env is not None:
+        value = os.environ.get(ref.env)
+        if value is None:
+            raise ConfigurationError(f"{what}: environment variable {ref.env} is not set")
+        return value
+    path = folder / str(ref.file)
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\n")
+    except OSError as error:
+        raise ConfigurationError(f"{what}: cannot read {path}: {error.strerror}") from error
+
+
+def _key_from(ref: SecretRef) -> Path:
+    """ssh.key by environment: the variable holds the key file's path, so that no key lies in an environment."""
+    value = os.environ.get(str(ref.env))
+    if value is None:
+        raise ConfigurationError(f"ssh.key: environment variable {ref.env} is not set (it names the key file)")
+    return Path(value)
+
+
+def ledger_url(url: str, folder: Path) -> str:
+    """The ledger's URL with a relative SQLite path taken from the fleet file's folder."""
+    prefix = "sqlite:///"
+    if url.startswith(prefix) and not url.startswith(prefix + "/"):
+        return f"{prefix}{(folder / url.removeprefix(prefix)).absolute()}"
+    return url

@@ -1,0 +1,95 @@
+"""One look at the scheduler for everybody: many nodes wait, one query answers them all."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+
+from fleet.model import Job, SchedulerNode, SchedulerState
+from fleet.ports import Clock, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLook:
+    """What the scheduler said at one moment: every node, and the jobs on each."""
+
+    taken_at: float  # monotonic seconds
+    nodes: dict[str, SchedulerNode]
+    jobs: dict[str, tuple[Job, ...]]
+
+
+class SharedScheduler:
+    """Implements fleet.ports.Scheduler for many threads, with `look` as the shared, slightly old answer."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, poll_seconds: float) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._lock = threading.Lock()
+        self._last: SchedulerLook | None = None
+
+    def look(self, newer_than: float = float("-inf")) -> SchedulerLook:
+        """An answer at most `poll_seconds` old and asked for after monotonic `newer_than`.
+
+        Raises SchedulerUnreachable: an old answer is never passed off as a new one.
+        """
+        with self._lock:
+            last = self._last
+            oldest = max(newer_than, self._clock.monotonic() - self._poll_seconds)
+            if last is None or last.taken_at < oldest:
+                asked = self._clock.monotonic()
+                nodes = self._scheduler.read_nodes()
+                last = self._last = SchedulerLook(asked, nodes, _by_node(self._scheduler.read_jobs()))
+            return last
+
+    def read_nodes(self) -> dict[str, SchedulerNode]:
+        return self.look().nodes
+
+    def read_jobs(self) -> tuple[Job, ...]:
+        return self._scheduler.read_jobs()
+
+    def cordon(self, nodes: tuple[str, ...], reason: str) -> None:
+        self._scheduler.cordon(nodes, reason)
+
+    def uncordon(self, nodes: tuple[str, ...]) -> None:
+        self._scheduler.uncordon(nodes)
+
+
+def _by_node(jobs: tuple[Job, ...]) -> dict[str, tuple[Job, ...]]:
+    by_node: defaultdict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        for node in job.nodes:
+            by_node[node].append(job)
+    return {node: tuple(found) for node, found in by_node.items()}
+
+
+class NoScheduler:
+    """A fleet without a workload manager: every node is empty, and a cordon is only remembered here."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._reasons: dict[str, str | None] = dict.fromkeys(names)
+
+    def read_nodes(self) -> dict[str, SchedulerNode]:
+        return {
+            name: SchedulerNode(
+                name=name,
+                state=SchedulerState.IDLE,
+                flags=frozenset({"IDLE"}),
+                cordoned=reason is not None,
+                reason=reason,
+                reason_by=None,
+                reason_at=None,
+                gpus=None,
+            )
+            for name, reason in self._reasons.items()
+        }
+
+    def read_jobs(self) -> tuple[Job, ...]:
+        return ()
+
+    def cordon(self, nodes: tuple[str, ...], reason: str) -> None:
+        self._reasons |= dict.fromkeys(nodes, reason)
+
+    def uncordon(self, nodes: tuple[str, ...]) -> None:
+        self._reasons |= dict.fromkeys(nodes)

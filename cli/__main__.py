@@ -1,0 +1,5 @@
+"""`python -m cli` is `gpufleet`."""
+
+from cli.main import main
+
+main()

@@ -1,0 +1,33 @@
+"""The `gpufleet` command.
+
+Exit codes are documented in cli/exit_codes.py and in each command's help.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from cli.bmc import app as bmc_app
+from cli.demo import demo
+from cli.look import audit_app, status, why
+from cli.operate import abort, approve, halt, plan_app, resume, run_app
+from cli.serve import down, up
+from cli.simulate import simulate
+
+app = typer.Typer(
+    name="gpufleet",
+    help="Lifecycle operations for large GPU fleets: planned, approved, carried out, verified, recorded.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+app.add_typer(plan_app, name="plan")
+app.add_typer(run_app, name="run")
+app.add_typer(bmc_app, name="bmc")
+app.add_typer(audit_app, name="audit")
+for command in (status, why, approve, halt, resume, abort, up, down, simulate, demo):
+    app.command()(command)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,96 @@
+"""Background processes that are found again: by pid and start time, never by name.
+
+A pid alone is not enough: after a reboot or a long time it belongs to somebody else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from cli.runtime_files import read_json, write_private
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """What a record file holds. `started` is the process's start in seconds since 1970; port 0: none."""
+
+    pid: int
+    started: float
+    port: int = 0
+
+    def process(self) -> psutil.Process | None:
+        """The very process, None where it has ended (or its pid is somebody else's now)."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < 1.0
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return None
+
+
+def read_record(path: Path) -> ProcessRecord | None:
+    """The record in `path`, None where there is none or it is unreadable."""
+    data = read_json(path) or {}
+    pid, started, port = data.get("pid"), data.get("started"), data.get("port", 0)
+    if isinstance(pid, int) and isinstance(started, int | float) and isinstance(port, int):
+        return ProcessRecord(pid, float(started), port)
+    return None
+
+
+def start_detached(
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    folder: Path,
+    log: Path,
+    record: Path,
+    port: int = 0,
+) -> ProcessRecord:
+    """Start `command` in a session of its own, so that it outlives the terminal; its output goes to `log`."""
+    with log.open("ab") as output:
+        child = subprocess.Popen(  # noqa: S603  our own interpreter and fixed arguments
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    started = ProcessRecord(child.pid, psutil.Process(child.pid).create_time(), port)
+    write_private(record, json.dumps(asdict(started)) + "\n")
+    return started
+
+
+def flow_processes(run_folder: Path) -> list[psutil.Process]:
+    """Flow runs that were started by a worker of this folder, also those whose worker has died."""
+    found: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            continue
+        if environment.get("GPUFLEET_RUN") == str(run_folder) and "PREFECT__FLOW_RUN_ID" in environment:
+            found.append(process)
+    return found
+
+
+def stop(processes: list[psutil.Process], grace_seconds: float) -> list[psutil.Process]:
+    """End `processes` with SIGTERM, after the grace with SIGKILL. Returns those that had to be killed."""
+    for process in processes:
+        try:
+            process.terminate()
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(processes, timeout=grace_seconds)
+    for process in alive:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(alive, timeout=5)
+    return alive

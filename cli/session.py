@@ -1,0 +1,112 @@
+"""What every command about a fleet shares: finding it, its ledger, its Prefect server, and how errors end it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+
+from cli.exit_codes import CREDENTIALS, FAILED, HALTED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, ExitCode
+from cli.runtime_files import RunFolder, find_fleet_file
+from fleet.errors import (
+    BundleRejected,
+    ConfigurationError,
+    CredentialsRejected,
+    FleetError,
+    LeaseLost,
+    PreconditionError,
+    RolloutHalted,
+    TransientError,
+)
+
+if TYPE_CHECKING:
+    from blocks.fleet import Fleet
+
+FleetOption = Annotated[
+    Path | None, typer.Option("--fleet", help="Fleet file. Default: $GPUFLEET_FLEET, else ./fleet.yaml.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def open_fleet(given: Path | None) -> Fleet:
+    """The fleet of the fleet file, with this process set up for its Prefect server where one runs."""
+    path = find_fleet_file(given)
+    use_server(path, required=False)
+    from blocks.fleet import Fleet
+
+    return Fleet(fleet_file=str(path))
+
+
+def use_server(fleet_file: Path, required: bool) -> None:
+    """Point Prefect's client at the fleet's server, before Prefect is imported.
+
+    Raises ConfigurationError where none runs and one is `required`.
+    """
+    from cli.runtime import client_env
+
+    try:
+        os.environ.update(client_env(RunFolder(fleet_file)))
+    except ConfigurationError:
+        if required:
+            raise
+
+
+def actor() -> str:
+    """Who acts, as the audit chain names people on this machine."""
+    return getpass.getuser()
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def exits(function: Callable[P, R]) -> Callable[P, R]:
+    """End a command with the documented exit code and one clear message instead of a traceback."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _ended():
+            return function(*args, **kwargs)
+
+    return run
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    try:
+        yield
+    except FleetError as error:
+        errors.print(f"[red]error:[/red] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        raise typer.Exit(exit_code(error)) from error
+
+
+def exit_code(error: FleetError) -> ExitCode:
+    """The exit code that an error of ours ends the command with."""
+    kinds: tuple[tuple[type[FleetError], ExitCode], ...] = (
+        (CredentialsRejected, CREDENTIALS),
+        (BundleRejected, REFUSED),
+        (ConfigurationError, USAGE),
+        (TransientError, UNREACHABLE),
+        (LeaseLost, REFUSED),
+        (PreconditionError, NOT_FOUND),
+        (RolloutHalted, HALTED),
+    )
+    return next((code for kind, code in kinds if isinstance(error, kind)), FAILED)
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")

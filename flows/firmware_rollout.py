@@ -1,0 +1,46 @@
+"""Bring a fleet's firmware to a signed bundle, in approved waves."""
+
+from __future__ import annotations
+
+from prefect import State, flow
+
+from blocks.fleet import load_fleet
+from fleet.plan import Wave
+from flows.waves import firmware_wave
+from tasks.gate import pass_gate
+from tasks.judge import check_pool_before, judge_wave
+from tasks.operations import OperationRun, recorded_end
+from tasks.planning import check_plan, open_or_take_up
+from tasks.reports import publish_plan
+from tasks.waves import bake, hold_for_window, is_over, note, stop_on
+
+
+@flow(name="firmware-rollout", flow_run_name="firmware {operation}", persist_result=False)
+def firmware_rollout(
+    fleet: str, operation: str | None = None, bundle: str | None = None, pools: list[str] | None = None
+) -> State[None]:
+    """Bring the firmware of `fleet` to `bundle` in approved waves, or take `operation` up again.
+
+    `fleet` is the name of a saved Fleet block. Without `operation` a plan for `bundle` over `pools`
+    (default: all) is made and becomes a new operation. The run suspends at every gate; approve with
+    `gpufleet approve` or with Resume. Cancelling the run halts the operation: nodes in hand are finished.
+    """
+    run = open_or_take_up(load_fleet(fleet), operation, bundle, pools)
+    with recorded_end(run) as end:
+        publish_plan(run)
+        for wave in run.plan.waves:
+            if not is_over(run, wave):
+                roll_out(run, wave)
+    return end.state()
+
+
+def roll_out(run: OperationRun, wave: Wave) -> None:
+    """One wave: gate, look at the pool, change, bake, judge."""
+    check_plan(run)
+    pass_gate(run, wave)
+    hold_for_window(run, wave)
+    check_pool_before(run, wave)
+    stop_on(firmware_wave(run, wave))
+    bake(run, wave)
+    judge_wave(run, wave)
+    note(run, wave, "judged")

@@ -1,0 +1,37 @@
+"""One wave, as every rollout runs it: hand out, watch, judge. The parent flow owns the gates between waves."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from prefect import flow
+from prefect.futures import PrefectFuture
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from fleet.plan import Wave
+from tasks.bundles import firmware_of
+from tasks.dispatch import Dispatcher, Stopped
+from tasks.node import update_node
+from tasks.operations import OperationRun
+from tasks.reports import publish_wave
+from tasks.slots import RackSlots
+
+MAX_NODES_AT_ONCE = 256
+
+_at_once = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_workers=MAX_NODES_AT_ONCE))
+
+
+@flow(
+    name="firmware-wave",
+    flow_run_name="{wave.name}",
+    task_runner=_at_once,
+    validate_parameters=False,
+    persist_result=False,
+)
+def firmware_wave(run: OperationRun, wave: Wave) -> Stopped | None:
+    """Update every node of one wave, as many at once as the disruption budget allows."""
+    firmware = firmware_of(run)
+    with RackSlots() as slots:
+        stopped = Dispatcher(run, wave, lambda visit: update_node.submit(visit, firmware), slots).work()
+    publish_wave(run, wave, stopped)
+    return stopped

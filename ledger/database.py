@@ -1,0 +1,210 @@
+"""One writer at a time, on SQLite and on PostgreSQL, and database errors translated once."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from fleet.canonical import canonical_json
+from fleet.errors import ConfigurationError, CredentialsRejected, FleetError, TransientError
+from fleet.ports import Clock
+from ledger.chain import Record, append
+from ledger.schema import clean_text
+
+_WAIT_SECONDS = 30
+_BEGIN_TRIES = 3
+_WRITER_LOCK = 0x67707566  # PostgreSQL advisory lock "gpuf"; one writer per database
+_POSTGRESQL_OPTIONS = f"-c lock_timeout={_WAIT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
+
+# One lock per database and process: threads queue here instead of polling the database's lock.
+_turns: dict[str, threading.Lock] = {}
+_turns_guard = threading.Lock()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A write under way. Its audit records are chained just before the commit."""
+
+    connection: Connection
+    now: datetime
+    records: list[Record] = field(default_factory=list)
+
+    def record(self, actor: str, action: str, subject: str, payload: Mapping[str, object]) -> None:
+        """Say who did what to what; `payload` must be JSON and hold no secret."""
+        text = clean_text(canonical_json(payload))
+        self.records.append(Record(self.now, clean_text(actor), action, clean_text(subject), text))
+
+
+class Database:
+    """Connections to one ledger; may be used from any thread."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        parsed = _checked(url)
+        self.name = parsed.render_as_string(hide_password=True)
+        self.clock = clock
+        self.sqlite = parsed.get_backend_name() == "sqlite"
+        self._engine = _sqlite(parsed) if self.sqlite else _postgresql(parsed)
+        self._writer = self._engine.execution_options(ledger_write=True)
+        with _turns_guard:
+            self._turn = _turns.setdefault(str(parsed), threading.Lock())
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction that sees the newest state and that nobody else writes beside.
+
+        Raises TransientError when the turn does not come (60 s for this process' other threads, three times
+        30 s for other processes) or the connection breaks. Nothing is then kept; only a break during the
+        commit itself leaves that open, which every caller may answer by repeating the call.
+        """
+        if not self._turn.acquire(timeout=2 * _WAIT_SECONDS):
+            raise TransientError(f"the ledger {self.name} is busy: no turn to write for {2 * _WAIT_SECONDS} s")
+        try:
+            connection = self._begin()
+            try:
+                with self._translated(), connection:
+                    transaction = Transaction(connection, self.clock.now())
+                    yield transaction
+                    append(connection, transaction.records)
+                    connection.commit()
+            finally:
+                connection.close()
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent look at the database."""
+        with self._translated(), self._engine.connect() as connection:
+            if not self.sqlite:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _begin(self) -> Connection:
+        for left in reversed(range(_BEGIN_TRIES)):
+            connection: Connection | None = None
+            try:
+                with self._translated():
+                    connection = self._writer.connect()
+                    connection.begin()
+                    return connection
+            except TransientError:
+                if connection is not None:
+                    connection.close()
+                if not left:
+                    raise
+                self.clock.sleep(1.0)
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (exc.DBAPIError, exc.TimeoutError) as error:
+            raise _translate(error, self.name) from error
+
+
+def _checked(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError as error:
+        raise ConfigurationError("the ledger's URL is not one; e.g. sqlite:////srv/fleet/ledger.db") from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if parsed.database in (None, "", ":memory:"):
+            raise ConfigurationError("the ledger needs a file; e.g. sqlite:////srv/fleet/ledger.db")
+        folder = Path(parsed.database or "").parent
+        if not folder.is_dir():
+            raise ConfigurationError(f"the ledger's folder {folder} does not exist; create it first")
+        return parsed.set(drivername="sqlite")
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    raise ConfigurationError(f"the ledger cannot be kept in {backend!r}; use sqlite or postgresql")
+
+
+def _sqlite(url: URL) -> Engine:
+    engine = sa.create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=16,
+        max_overflow=48,
+        pool_timeout=_WAIT_SECONDS,
+        connect_args={"timeout": _WAIT_SECONDS},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        assert isinstance(connection, sqlite3.Connection)
+        connection.isolation_level = None  # transactions are begun below, not by the driver
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("ledger_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: URL) -> Engine:
+    try:
+        engine = sa.create_engine(
+            url,
+            hide_parameters=True,
+            pool_size=8,
+            max_overflow=24,
+            pool_timeout=_WAIT_SECONDS,
+            pool_pre_ping=True,
+            connect_args={"options": _POSTGRESQL_OPTIONS, "connect_timeout": 10},
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("a PostgreSQL ledger needs psycopg: pip install 'gpufleet[postgresql]'") from error
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("ledger_write"):
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITER_LOCK})")
+
+    return engine
+
+
+_SQLITE_PERSON = (
+    "unable to open",
+    "readonly database",
+    "disk is full",
+    "malformed",
+    "not a database",
+    "no such",
+)
+_SQLSTATE_PERSON = ("3D", "42", "53100")  # no such database, no right or no table, disk full
+
+
+def _translate(error: exc.DBAPIError | exc.TimeoutError, name: str) -> FleetError:
+    """Busy or cut off: TransientError. What a person must mend, or a fault of ours: ConfigurationError."""
+    if isinstance(error, exc.TimeoutError):
+        return TransientError(f"the ledger {name} is busy: no free connection for {_WAIT_SECONDS} s")
+    text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    if state.startswith("28") or "password authentication failed" in text or "no password supplied" in text:
+        return CredentialsRejected(f"the ledger {name} refused the credentials")
+    mendable = state.startswith(_SQLSTATE_PERSON) or any(word in text for word in _SQLITE_PERSON)
+    if mendable or ('database "' in text and "does not exist" in text):
+        return ConfigurationError(f"the ledger {name} cannot be used: {text}")
+    if isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated:
+        return TransientError(f"the ledger {name} did not answer: {text}")
+    return ConfigurationError(f"the ledger {name} refused a statement: {text}")

@@ -1,0 +1,196 @@
+"""How far an operation got with each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from fleet.errors import PreconditionError
+from ledger.database import Database
+from ledger.fencing import check_token
+from ledger.schema import TableRow, nodes, operation_nodes
+
+
+class NodeStatus(StrEnum):
+    """What became of a node in one operation."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node of an operation. `attempts` counts visits begun; `waiting_for` is a text for people."""
+
+    node: str
+    wave: int
+    position: int
+    status: NodeStatus
+    reason: str
+    attempts: int
+    waiting_for: str | None
+    started: datetime | None
+    finished: datetime | None
+
+
+_at = sa.and_(
+    operation_nodes.c.operation == sa.bindparam("operation_id"),
+    operation_nodes.c.node == sa.bindparam("node_name"),
+)
+_row = sa.select(operation_nodes).where(_at)
+_rows = (
+    sa.select(operation_nodes)
+    .where(operation_nodes.c.operation == sa.bindparam("operation_id"))
+    .order_by(operation_nodes.c.wave, operation_nodes.c.position, operation_nodes.c.node)
+)
+_start = (
+    sa.update(operation_nodes)
+    .where(_at)
+    .values(
+        status=NodeStatus.RUNNING,
+        reason="",
+        attempts=operation_nodes.c.attempts + 1,
+        waiting_for=None,
+        started=sa.bindparam("now"),
+        finished=None,
+    )
+)
+_finish = (
+    sa.update(operation_nodes)
+    .where(_at)
+    .values(
+        status=sa.bindparam("new_status"),
+        reason=sa.bindparam("new_reason"),
+        waiting_for=None,
+        finished=sa.bindparam("now"),
+    )
+)
+_wait = sa.update(operation_nodes).where(_at).values(waiting_for=sa.bindparam("text"))
+_place = sa.update(operation_nodes).where(_at).values(wave=sa.bindparam("wave_"), position=sa.bindparam("position_"))
+
+
+class Progress:
+    """The rows per node; part of `Operations`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add_nodes(self, id: str, places: Sequence[tuple[str, int, int]]) -> None:
+        """Give the operation its nodes as (node, wave, position); repeated calls change only pending ones.
+
+        Raises PreconditionError for a node that is not in the inventory.
+        """
+        with self._db.write() as tx:
+            known = {row.node: row for row in tx.connection.execute(_rows, {"operation_id": id})}
+            new = [place for place in places if place[0] not in known]
+            _check_known(tx.connection, [node for node, _, _ in new])
+            if new:
+                tx.connection.execute(sa.insert(operation_nodes), [_new_row(id, *place) for place in new])
+            moved = [
+                {"operation_id": id, "node_name": node, "wave_": wave, "position_": position}
+                for node, wave, position in places
+                if node in known
+                and known[node].status == NodeStatus.PENDING
+                and (known[node].wave, known[node].position) != (wave, position)
+            ]
+            if moved:
+                tx.connection.execute(_place, moved)
+            if new or moved:
+                tx.record(id, "operation.nodes", id, {"added": len(new), "moved": len(moved)})
+
+    def node_rows(self, id: str, wave: int | None = None) -> tuple[NodeRow, ...]:
+        """By wave and position."""
+        query = _rows if wave is None else _rows.where(operation_nodes.c.wave == wave)
+        with self._db.read() as connection:
+            return tuple(_node_row(row) for row in connection.execute(query, {"operation_id": id}))
+
+    def start_node(self, id: str, node: str, token: int | None = None) -> int:
+        """A visit begins; returns its number. Raises LeaseLost for an old `token`."""
+        with self._db.write() as tx:
+            if token is not None:
+                check_token(tx.connection, id, token)
+            row = _one(tx.connection, id, node)
+            tx.connection.execute(_start, {"operation_id": id, "node_name": node, "now": tx.now})
+            attempt = int(row.attempts) + 1
+            tx.record(id, "operation.node", node, {"status": NodeStatus.RUNNING, "attempt": attempt})
+            return attempt
+
+    def finish_node(self, id: str, node: str, status: NodeStatus, reason: str, token: int | None = None) -> None:
+        """What became of the node. Raises LeaseLost for an old `token`."""
+        with self._db.write() as tx:
+            if token is not None:
+                check_token(tx.connection, id, token)
+            row = _one(tx.connection, id, node)
+            if (row.status, row.reason) == (status, reason):
+                return
+            values = {"new_status": status, "new_reason": reason, "now": tx.now}
+            tx.connection.execute(_finish, {"operation_id": id, "node_name": node, **values})
+            tx.record(id, "operation.node", node, {"status": status, "reason": reason})
+
+    def say(self, id: str, node: str, text: str) -> None:
+        """What one node waits for now."""
+        with self._db.write() as tx:
+            tx.connection.execute(_wait, {"operation_id": id, "node_name": node, "text": text})
+
+    def set_waiting(self, id: str, texts: Mapping[str, str | None]) -> None:
+        """What nodes wait for, many at once; only differing texts are written. None: nothing any more."""
+        with self._db.read() as connection:
+            known = {row.node: row.waiting_for for row in connection.execute(_rows, {"operation_id": id})}
+        changes = [
+            {"operation_id": id, "node_name": node, "text": text}
+            for node, text in texts.items()
+            if node in known and known[node] != text
+        ]
+        if changes:
+            with self._db.write() as tx:
+                tx.connection.execute(_wait, changes)
+
+
+def _one(connection: Connection, id: str, node: str) -> TableRow:
+    row = connection.execute(_row, {"operation_id": id, "node_name": node}).one_or_none()
+    if row is None:
+        raise PreconditionError(f"is not a node of {id}", node=node, operation=id)
+    return row
+
+
+def _check_known(connection: Connection, names: Sequence[str]) -> None:
+    known = set(connection.execute(sa.select(nodes.c.name)).scalars()) if names else set()
+    unknown = sorted(set(names) - known)
+    if unknown:
+        listed = ", ".join(unknown[:8])
+        raise PreconditionError(f"not in the ledger: {listed}; add them to the fleet file and sync")
+
+
+def _new_row(id: str, node: str, wave: int, position: int) -> dict[str, object]:
+    return {
+        "operation": id,
+        "node": node,
+        "wave": wave,
+        "position": position,
+        "status": NodeStatus.PENDING,
+        "reason": "",
+        "attempts": 0,
+    }
+
+
+def _node_row(row: TableRow) -> NodeRow:
+    return NodeRow(
+        node=row.node,
+        wave=row.wave,
+        position=row.position,
+        status=NodeStatus(row.status),
+        reason=row.reason,
+        attempts=row.attempts,
+        waiting_for=row.waiting_for,
+        started=row.started,
+        finished=row.finished,
+    )

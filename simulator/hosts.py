@@ -1,0 +1,166 @@
+"""What the shells of the simulated machines answer: GPU hosts, and the Slurm controller host."""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from simulator.machine import Machine
+from simulator.slurm.reply import Reply, failure
+from simulator.slurm.shell import Shell
+
+KERNEL = "5.15.0-105-generic"
+DRIVER = "550.54.15"
+GPU_NAME = "NVIDIA H100 80GB HBM3"
+
+
+class HostShell(Protocol):
+    def run(self, line: str, user: str, stdin: str) -> Reply:
+        """Run one command line."""
+        ...
+
+    def wants_input(self, line: str) -> bool:
+        """Does the command read its standard input?"""
+        ...
+
+
+def split(line: str) -> list[str]:
+    """The words of a line; empty where the quoting is broken."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return []
+
+
+def not_found(word: str) -> Reply:
+    return failure(f"bash: line 1: {word}: command not found\n", 127)
+
+
+class GpuHost:
+    """A node's shell. `vbios` tells the active GPU firmware in slot order."""
+
+    def __init__(self, machine: Machine, vbios: Callable[[], list[str]]) -> None:
+        self._machine = machine
+        self._vbios = vbios
+
+    def wants_input(self, line: str) -> bool:  # noqa: ARG002
+        return False
+
+    def run(self, line: str, user: str, stdin: str) -> Reply:  # noqa: ARG002
+        words = split(line)
+        match words:
+            case ["hostname", *_]:
+                return Reply(0, f"{self._machine.name}\n")
+            case ["uname", "-r"]:
+                return Reply(0, f"{KERNEL}\n")
+            case ["uptime", *rest]:
+                return self._uptime(rest)
+            case ["cat", "/proc/sys/kernel/random/boot_id"]:
+                return Reply(0, f"{self.boot_id()}\n")
+            case ["cat", "/proc/uptime"]:
+                return Reply(0, f"{self._up_seconds():.2f} {self._up_seconds() * 150:.2f}\n")
+            case ["systemctl", "is-system-running", *_]:
+                return Reply(0, "running\n")
+            case ["nvidia-smi", *rest]:
+                return self._nvidia_smi(rest)
+            case ["true"]:
+                return Reply(0)
+            case [] if not line.strip():
+                return Reply(0)
+            case []:
+                return failure("bash: -c: line 1: unexpected EOF while looking for matching quote\n", 2)
+            case ["cat", path, *_]:
+                return failure(f"cat: {path}: No such file or directory\n")
+            case _:
+                return not_found(words[0])
+
+    def boot_id(self) -> str:
+        """New at each boot, the same within one."""
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self._machine.name} {self._machine.boots}"))
+
+    def _up_seconds(self) -> float:
+        return max(0.0, self._machine.clock.now() - self._machine.last_boot)
+
+    def _uptime(self, options: list[str]) -> Reply:
+        clock, minutes = self._machine.clock, int(self._up_seconds() // 60)
+        if options == ["-s"]:
+            return Reply(0, clock.wall(self._machine.last_boot).strftime("%Y-%m-%d %H:%M:%S\n"))
+        shown = f"{minutes} min" if minutes < 60 else f"{minutes // 60:2d}:{minutes % 60:02d}"
+        now = clock.wall().strftime("%H:%M:%S")
+        return Reply(0, f" {now} up {shown},  0 users,  load average: 0.31, 0.28, 0.25\n")
+
+    def _nvidia_smi(self, options: list[str]) -> Reply:
+        if options in (["-L"], ["--list-gpus"]):
+            return Reply(
+                0,
+                "".join(
+                    f"GPU {slot}: {GPU_NAME} (UUID: GPU-{part.uuid})\n" for slot, part in enumerate(self._machine.parts)
+                ),
+            )
+        query = next((word.partition("=")[2] for word in options if word.startswith("--query-gpu=")), None)
+        shape = next((word.partition("=")[2] for word in options if word.startswith("--format=")), "")
+        if query is None or "csv" not in shape.split(","):
+            return failure("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n", 2)
+        return self._query(query.split(","), shape.split(","))
+
+    def _query(self, names: list[str], shape: list[str]) -> Reply:
+        versions = self._vbios()
+        rows: list[list[str]] = []
+        for slot, part in enumerate(self._machine.parts):
+            bus = f"00000000:{0x18 + slot * 0x11:02X}:00.0"
+            known = {
+                "index": str(slot),
+                "name": GPU_NAME,
+                "gpu_name": GPU_NAME,
+                "serial": part.serial,
+                "gpu_serial": part.serial,
+                "uuid": f"GPU-{part.uuid}",
+                "gpu_uuid": f"GPU-{part.uuid}",
+                "vbios_version": versions[slot] if slot < len(versions) else "[N/A]",
+                "pci.bus_id": bus,
+                "gpu_bus_id": bus,
+                "driver_version": DRIVER,
+                "count": str(self._machine.gpus),
+                "board_part_number": part.part_number,
+                "persistence_mode": "Enabled",
+                "mig.mode.current": "Disabled",
+                "ecc.mode.current": "Enabled",
+                "temperature.gpu": "31",
+                "memory.total": "81559" if "nounits" in shape else "81559 MiB",
+            }
+            wrong = next((name for name in names if name.strip() not in known), None)
+            if wrong is not None:
+                return Reply(2, f'Field "{wrong.strip()}" is not a valid field to query.\n')
+            rows.append([known[name.strip()] for name in names])
+        titles = [] if "noheader" in shape else [[name.strip() for name in names]]
+        return Reply(0, "".join(", ".join(row) + "\n" for row in titles + rows))
+
+
+class ControllerHost:
+    """The host on which Slurm's commands are."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def wants_input(self, line: str) -> bool:
+        """sbatch without a script's name reads the script from its standard input."""
+        words = split(line)
+        if not words or words[0].rpartition("/")[2] != "sbatch":
+            return False
+        return not any(word.startswith("--wrap") for word in words) and not words[-1].endswith(".sh")
+
+    def run(self, line: str, user: str, stdin: str) -> Reply:
+        words = split(line)
+        if not words:
+            return Reply(0) if not line.strip() else failure("bash: -c: line 1: unexpected EOF\n", 2)
+        if self._shell.knows(words[0].rpartition("/")[2]):
+            return self._shell.run(words, user, stdin)
+        match words:
+            case ["hostname", *_]:
+                return Reply(0, "slurm-01\n")
+            case ["true"]:
+                return Reply(0)
+            case _:
+                return not_found(words[0])

@@ -1,0 +1,30 @@
+"""What really happened, written by the simulator alone.
+
+One JSON object a line: `t` (simulated seconds since the start), `event`, `node`, `rack` and what the event
+brings: fleet (racks, limits, components_behind), flash (component, from, to, task), activate (component,
+version), reset (kind), power (state), host (state: up or down), cordon and uncordon (by, reason), job_start,
+checkpoint, job_end, job_killed (job, nodes, gpus, lost_seconds, cause), login_refused, fault (kind). Verdicts
+about gpufleet are taken from here, never from its own word.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from simulator.clock import SimClock
+
+
+class TruthLog:
+    """An append-only file; every line is flushed, so that a killed simulator loses nothing."""
+
+    def __init__(self, path: Path, clock: SimClock) -> None:
+        self._clock = clock
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def write(self, event: str, node: str | None = None, rack: str | None = None, **more: object) -> None:
+        line = {"t": round(self._clock.now(), 3), "event": event, "node": node, "rack": rack, **more}
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def close(self) -> None:
+        self._file.close()

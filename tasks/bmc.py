@@ -1,0 +1,83 @@
+"""Waiting for BMCs: they go away while they update, and one good answer does not mean that they are back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from fleet.errors import BmcBusy, NodeUnreachable, TransientError
+from fleet.model import FirmwareComponent, RedfishTask, TaskOutcome
+from fleet.ports import Bmc
+from tasks.visit import Visit
+
+T = TypeVar("T")
+
+_RUNNING = frozenset({TaskOutcome.RUNNING})
+
+
+def patiently(visit: Visit, what: str, read: Callable[[], T]) -> T:
+    """Repeat a *read* while the BMC is away or busy, for at most the fleet's ready time.
+
+    Raises NodeUnreachable or BmcBusy, as last seen, when that time is over.
+    """
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.ready_timeout_seconds
+    while True:
+        try:
+            return read()
+        except (NodeUnreachable, BmcBusy) as error:
+            if clock.monotonic() >= deadline:
+                raise
+            visit.say(f"{what}: BMC {error.message}")
+            asked = error.retry_after_seconds if isinstance(error, BmcBusy) else None
+            clock.sleep(min(asked or settings.poll_seconds, max(settings.poll_seconds, 30.0)))
+
+
+def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
+    """The inventory, waiting for a BMC that is away."""
+    return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
+
+
+def wait_until_ready(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
+    """Wait for several good inventories in a row; the last one is the answer.
+
+    Raises NodeUnreachable where the BMC does not come back in the fleet's ready time.
+    """
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.ready_timeout_seconds
+    good = 0
+    while True:
+        try:
+            inventory = bmc.read_firmware()
+            good += 1
+            if good >= settings.ready_reads:
+                return inventory
+        except TransientError as error:
+            good = 0
+            visit.say(f"waits for its BMC: {error.message}")
+            if clock.monotonic() >= deadline:
+                raise NodeUnreachable(
+                    f"BMC not back after {settings.ready_timeout_seconds:.0f} s: {error.message}", node=visit.name
+                ) from error
+        clock.sleep(settings.poll_seconds)
+
+
+def wait_for_task(visit: Visit, bmc: Bmc, uri: str) -> RedfishTask | None:
+    """Follow a task to its end; None where it is gone or never ended, so that only the inventory can tell."""
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.update_timeout_seconds
+    while clock.monotonic() < deadline:
+        task = patiently(visit, "follows its update task", lambda: bmc.read_task(uri))
+        if task is None or task.outcome not in _RUNNING:
+            return task
+        percent = "" if task.percent is None else f" {task.percent} %"
+        visit.say(f"BMC task {task.id}: {task.state}{percent}")
+        clock.sleep(settings.poll_seconds)
+    return None
+
+
+def wait_for_running_update(visit: Visit, bmc: Bmc) -> RedfishTask | None:
+    """The update that runs on this BMC now, followed to its end; None where none runs."""
+    tasks = patiently(visit, "reads its tasks", bmc.read_tasks)
+    running = next((task for task in tasks if task.outcome in _RUNNING), None)
+    return None if running is None else wait_for_task(visit, bmc, running.uri)

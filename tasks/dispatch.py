@@ -1,0 +1,193 @@
+"""Hands out one wave's nodes as the budget allows. A node that waits costs no thread and no task run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from prefect.futures import PrefectFuture
+
+from fleet.budget import Granted, Refused
+from fleet.ownership import Before
+from fleet.plan import Wave
+from fleet.reasons import ReasonKind
+from ledger import NodeRow, NodeStatus
+from tasks.health import findings_now
+from tasks.node import VisitResult
+from tasks.operations import OperationRun
+from tasks.slots import RackSlots
+from tasks.visit import Visit
+
+Submit = Callable[[Visit], PrefectFuture[VisitResult]]
+
+_PASS_SECONDS = 2.0
+_RENEW_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why no further node is handed out."""
+
+    kind: ReasonKind
+    text: str
+
+
+class Dispatcher:
+    """One wave of one operation; used by one thread, the nodes' visits run in others."""
+
+    def __init__(self, run: OperationRun, wave: Wave, submit: Submit, slots: RackSlots) -> None:
+        self._run = run
+        self._wave = wave
+        self._submit = submit
+        self._slots = slots
+        self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
+        self._running: dict[str, PrefectFuture[VisitResult]] = {}
+        self._held: dict[str, str] = {}  # node → lease on its rack's slot
+        self._wake = threading.Event()
+        self._renewed = run.fleet.clock.monotonic()
+        self._refused: dict[str, Refused] = {}
+
+    def work(self) -> Stopped | None:
+        """Visit every node of the wave; returns why it stopped before the last one, or None.
+
+        Nodes in hand are always finished. Raises LeaseLost where another runner has taken over.
+        """
+        self._take_up_nodes_in_hand()
+        while True:
+            stopped = self._why_stop()
+            if stopped is None:
+                self._hand_out()
+                stopped = self._why_stuck()
+            if not self._running and (stopped is not None or not self._pending()):
+                return stopped
+            self._wake.wait(_PASS_SECONDS)
+            self._wake.clear()
+            self._collect()
+            self._renew()
+
+    def _rows(self) -> tuple[NodeRow, ...]:
+        return self._run.ledger.operations.node_rows(self._run.operation, self._wave.number)
+
+    def _pending(self) -> list[tuple[str, ...]]:
+        open_nodes = {row.node for row in self._rows() if row.status is NodeStatus.PENDING}
+        return [unit for unit in self._wave.units if open_nodes.intersection(unit)]
+
+    def _why_stop(self) -> Stopped | None:
+        asked = self._run.beat()
+        if asked is not None:
+            return Stopped(ReasonKind.PERSON, f"{asked.value} was asked for")
+        settings = self._run.plan.policy.pools[self._wave.pool].waves
+        rows = self._run.ledger.operations.node_rows(self._run.operation)
+        failed = sum(row.status is NodeStatus.FAILED for row in rows)
+        if failed > settings.failure_budget:
+            return Stopped(
+                ReasonKind.FAILURE_BUDGET,
+                f"{failed} nodes failed, the policy survives {settings.failure_budget}; see `gpufleet status "
+                f"{self._run.operation}`",
+            )
+        return None
+
+    def _why_stuck(self) -> Stopped | None:
+        """Nothing runs, nothing may go, and no operation's end would change that: a person must."""
+        if self._running or not self._refused:
+            return None
+        refused = next(iter(self._refused.values()))
+        ledger = self._run.ledger
+        if any(ledger.leases.lease(node) is not None for one in self._refused.values() for node in one.blocked_by):
+            return None
+        if refused.reason_kind is ReasonKind.WINDOW:
+            return None
+        return Stopped(refused.reason_kind, refused.text)
+
+    def _hand_out(self) -> None:
+        """Lease and submit every unit that fits now; each rack is asked until it refuses once."""
+        self._refused = {}
+        self._run.ledger.inventory.record_cordons(findings_now(self._run.fleet))
+        for unit in self._pending():
+            racks = {self._inventory[node].rack for node in unit}
+            if racks & self._refused.keys():
+                continue
+            refused = self._try(unit)
+            if refused is not None:
+                self._refused |= dict.fromkeys(racks, refused)
+                if refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER:
+                    return
+
+    def _try(self, unit: tuple[str, ...]) -> Refused | None:
+        run = self._run
+        before = before_now(run, unit)
+        answer = run.ledger.leases.acquire(run.operation, run.token, unit, before)
+        if isinstance(answer, Refused):
+            return answer
+        assert isinstance(answer, Granted)
+        for node in unit:
+            rack = self._inventory[node].rack
+            slot = self._slots.take(rack, 1)
+            if slot is None:
+                self._let_go(unit)
+                return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up", ())
+            self._hold(node, slot)
+        for node in unit:
+            self._start(node, unit, before[node])
+        return None
+
+    def _hold(self, node: str, slot: str) -> None:
+        self._held[node] = slot
+        self._run.ledger.leases.set_external_slot(node, slot)
+
+    def _let_go(self, unit: tuple[str, ...]) -> None:
+        for node in unit:
+            slot = self._held.pop(node, None)
+            if slot is not None:
+                self._slots.give_back(slot)
+            self._run.ledger.leases.release(self._run.operation, self._run.token, node)
+
+    def _start(self, node: str, unit: tuple[str, ...], before: Before) -> None:
+        run = self._run
+        run.ledger.operations.start_node(run.operation, node, run.token)
+        visit = Visit(run.fleet, run.operation, run.token, self._inventory[node], run.plan.nodes[node], before, unit)
+        future = self._submit(visit)
+        future.add_done_callback(lambda _: self._wake.set())
+        self._running[node] = future
+
+    def _take_up_nodes_in_hand(self) -> None:
+        """Carry on with the nodes that an earlier runner of this operation had leased."""
+        open_nodes = {row.node for row in self._rows() if row.status in (NodeStatus.PENDING, NodeStatus.RUNNING)}
+        for lease in self._run.ledger.leases.held_by(self._run.operation):
+            if lease.node not in open_nodes:
+                continue
+            if lease.external_slot is not None and self._slots.renew(lease.external_slot):
+                self._held[lease.node] = lease.external_slot
+            unit = next(unit for unit in self._wave.units if lease.node in unit)
+            self._start(lease.node, unit, lease.before)
+
+    def _collect(self) -> None:
+        for node, future in [item for item in self._running.items() if item[1].state.is_final()]:
+            del self._running[node]
+            result = future.result(raise_on_failure=True)
+            run = self._run
+            run.ledger.operations.finish_node(run.operation, node, result.status, result.reason, run.token)
+            self._let_go((node,))
+
+    def _renew(self) -> None:
+        now = self._run.fleet.clock.monotonic()
+        if now - self._renewed >= _RENEW_SECONDS:
+            self._renewed = now
+            for slot in self._held.values():
+                self._slots.renew(slot)
+
+
+def before_now(run: OperationRun, unit: Iterable[str]) -> dict[str, Before]:
+    """Each node as it is now, before the operation touches it."""
+    seen = run.fleet.scheduler().look().nodes
+    states = {name: run.ledger.inventory.node(name).state for name in unit}
+    return {
+        name: Before(
+            cordoned=name in seen and seen[name].cordoned,
+            reason=seen[name].reason if name in seen else None,
+            reason_by=seen[name].reason_by if name in seen else None,
+            state=state,
+        )
+        for name, state in states.items()
+    }

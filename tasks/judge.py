@@ -1,0 +1,56 @@
+"""The two looks around a wave: the pool's health before it, the changed nodes' health after it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from blocks.fleet import Fleet
+from fleet.errors import FleetError, RolloutHalted, TransientError
+from fleet.model import Node, SchedulerState
+from fleet.plan import Wave
+from fleet.waves import max_out
+from tasks.health import findings_now
+from tasks.operations import OperationRun
+
+
+def check_pool_before(run: OperationRun, wave: Wave) -> None:
+    """Raise RolloutHalted where the pool is too sick for any node to leave it now."""
+    pool = run.plan.policy.pools[wave.pool]
+    members = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
+    out = {name: why for name, why in findings_now(run.fleet).items() if name in members}
+    room = max_out(pool, len(members))
+    if len(out) >= room > 0:
+        listed = "; ".join(f"{name}: {why}" for name, why in sorted(out.items())[:8])
+        raise RolloutHalted(
+            f"pool {wave.pool}: {len(out)} of {len(members)} nodes are out and {room} may be ({listed})",
+            operation=run.operation,
+        )
+
+
+def judge_wave(run: OperationRun, wave: Wave) -> None:
+    """Judge the nodes that were updated, on complete data only.
+
+    Raises RolloutHalted with what is wrong, or with what could not be read.
+    """
+    rows = run.ledger.operations.node_rows(run.operation, wave.number)
+    updated = {row.node for row in rows if row.status == "updated"}
+    nodes = [node for node in run.fleet.spec().inventory() if node.name in updated]
+    with ThreadPoolExecutor(16, thread_name_prefix="judge") as pool:
+        findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, node), nodes) if finding]
+    if findings:
+        raise RolloutHalted(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
+
+
+def _ails(fleet: Fleet, node: Node) -> str | None:
+    seen = fleet.scheduler().look().nodes.get(node.name)
+    if seen is not None and seen.state is SchedulerState.DOWN:
+        return f"{node.name} is down in the scheduler"
+    try:
+        with fleet.bmc(node) as bmc:
+            system = bmc.read_system()
+    except TransientError as error:
+        return f"{node.name}: no verdict, its BMC could not be read ({error.message})"
+    except FleetError as error:
+        return str(error)
+    sick = [gpu.id for gpu in system.gpus if gpu.health == "Critical"]
+    return f"{node.name}: {', '.join(sick)} critical" if sick else None

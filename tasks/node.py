@@ -1,0 +1,129 @@
+"""One node's visit, from lease to return. What an error means for the node is decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from fleet.activation import Stage
+from fleet.bundle import Bundle
+from fleet.errors import (
+    ConfigurationError,
+    FleetError,
+    LeaseLost,
+    NotDrained,
+    PreconditionError,
+    SchedulerUnreachable,
+)
+from fleet.model import NodeState
+from ledger import NodeStatus
+from tasks.acceptance import validate_node
+from tasks.firmware import flash_bundle
+from tasks.power import activate_bundle
+from tasks.presets import DISRUPTS, step
+from tasks.scheduler import drain_node, keep_cordoned, return_node
+from tasks.unit import wait_for_unit
+from tasks.visit import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class VisitResult:
+    node: str
+    status: NodeStatus
+    reason: str
+
+
+class Firmware:
+    """What a firmware visit carries: the bundle, its images by entry name, and its stages."""
+
+    def __init__(self, bundle: Bundle, images: dict[str, Path], stages: tuple[Stage, ...]) -> None:
+        self.bundle = bundle
+        self.images = images
+        self.stages = stages
+
+
+class Steps(NamedTuple):
+    """The parts of a visit that are seen in the Prefect UI; a test runs the functions behind them."""
+
+    drain: Callable[[Visit], None]
+    flash: Callable[[Visit, Stage, dict[str, Path]], None]
+    activate: Callable[[Visit, Bundle, Stage], None]
+    validate: Callable[[Visit], None]
+
+
+OBSERVED = Steps(drain_node, flash_bundle, activate_bundle, validate_node)
+
+
+@step("update {visit.name}", DISRUPTS)
+def update_node(visit: Visit, firmware: Firmware) -> VisitResult:
+    """Drain, flash, activate, read back, validate, return; see `visit_node`."""
+    return visit_node(visit, firmware, OBSERVED)
+
+
+def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
+    """Drain, flash, activate, read back, validate, return. Every error ends in a state that is true.
+
+    Raises SchedulerUnreachable or LeaseLost only where the runner itself must stop.
+    """
+    if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
+        return _keep_quarantined(visit)
+    try:
+        if not visit.begun("return"):
+            _change(visit, firmware, steps)
+        return_node(visit)
+    except NotDrained as error:
+        return_node(visit)
+        return VisitResult(visit.name, NodeStatus.SKIPPED, error.message)
+    except LeaseLost as error:
+        return _yield_node(visit, error)
+    except FleetError as error:
+        return _give_up(visit, error)
+    finally:
+        visit.close()
+    changed = NodeStatus.UPDATED if visit.plan.changes else NodeStatus.UNCHANGED
+    return VisitResult(visit.name, changed, "")
+
+
+def _change(visit: Visit, firmware: Firmware, steps: Steps) -> None:
+    steps.drain(visit)
+    wait_for_unit(visit, "drain")
+    _ensure_maintenance(visit)
+    for stage in firmware.stages if visit.plan.changes else ():
+        steps.flash(visit, stage, firmware.images)
+        steps.activate(visit, firmware.bundle, stage)
+    steps.validate(visit)
+    wait_for_unit(visit, "validate")
+
+
+def _ensure_maintenance(visit: Visit) -> None:
+    state = visit.ledger.inventory.node(visit.name).state
+    if state is NodeState.DRAINED:
+        visit.ledger.inventory.move(visit.name, NodeState.MAINTENANCE, "firmware", visit.operation)
+
+
+def _yield_node(visit: Visit, error: LeaseLost) -> VisitResult:
+    """A person took the node back: touch nothing more. Another runner took over: stop without a word."""
+    visit.ledger.operations.check(visit.operation, visit.token)
+    visit.ledger.leases.take_back(visit.name, "a person, at the scheduler", error.message)
+    return VisitResult(visit.name, NodeStatus.SKIPPED, error.message)
+
+
+def _give_up(visit: Visit, error: FleetError) -> VisitResult:
+    """Before anything was disturbed the node goes back; afterwards it is quarantined with the true reason."""
+    untouched = not any(
+        e.step.startswith(("push:", "reset:")) for e in visit.ledger.journal.entries(visit.operation, visit.name)
+    )
+    if untouched and isinstance(error, PreconditionError | ConfigurationError | SchedulerUnreachable):
+        return_node(visit)
+        return VisitResult(visit.name, NodeStatus.SKIPPED, error.message)
+    visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, str(error), visit.operation)
+    return _keep_quarantined(visit)
+
+
+def _keep_quarantined(visit: Visit) -> VisitResult:
+    """Also where an earlier runner died between the verdict and the cordon."""
+    reason = visit.ledger.inventory.node(visit.name).reason
+    keep_cordoned(visit, reason)
+    return VisitResult(visit.name, NodeStatus.FAILED, reason)

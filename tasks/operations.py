@@ -1,0 +1,135 @@
+"""An operation while somebody runs it: who runs it, what was asked of it, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+from prefect import State
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed
+
+from blocks.fleet import Fleet
+from fleet.errors import (
+    FailureBudgetSpent,
+    GateRejected,
+    GateTimedOut,
+    PlanChanged,
+    RolloutHalted,
+)
+from fleet.plan import FirmwarePlan
+from fleet.reasons import ReasonKind
+from ledger import ControlVerb, Ledger, OperationState, Runner
+
+_BEAT_SECONDS = 5.0
+
+
+class StoppedByRequest(RolloutHalted):
+    """A person asked to halt or abort."""
+
+
+class BudgetStuck(RolloutHalted):
+    """No node of the wave may leave service, and no operation's end would change that."""
+
+
+class OperationRun:
+    """One runner's hold on an operation. A later runner's token ends it: every write checks."""
+
+    def __init__(self, fleet: Fleet, operation: str, token: int, plan: FirmwarePlan) -> None:
+        self.fleet = fleet
+        self.operation = operation
+        self.token = token
+        self.plan = plan
+        self._last_beat = float("-inf")
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.fleet.ledger()
+
+    def beat(self) -> ControlVerb | None:
+        """Show that the runner lives, at most every few seconds; answers HALT or ABORT where one was asked for.
+
+        Raises LeaseLost where another runner has taken over.
+        """
+        now = self.fleet.clock.monotonic()
+        if now - self._last_beat >= _BEAT_SECONDS:
+            self.ledger.operations.heartbeat(self.operation, self.token)
+            self._last_beat = now
+        asked = self.ledger.operations.control(self.operation)
+        return None if asked is None or asked.verb is ControlVerb.RESUME else asked.verb
+
+    def set_state(self, state: OperationState, kind: ReasonKind = ReasonKind.NONE, reason: str = "") -> None:
+        self.ledger.operations.set_state(self.operation, state, kind, reason, self.token)
+
+    def stop_if_asked(self) -> None:
+        """Raise StoppedByRequest where a person asked to halt or abort."""
+        asked = self.beat()
+        if asked is not None:
+            raise StoppedByRequest(f"{asked.value} was asked for", operation=self.operation)
+
+
+class End:
+    """How the flow run ends; Prefect shows this state."""
+
+    def __init__(self) -> None:
+        self._state: State[None] = Completed(message="every wave is done")
+
+    def halted(self, name: str, message: str) -> None:
+        self._state = Cancelled(name=name, message=message)
+
+    def state(self) -> State[None]:
+        return self._state
+
+
+_KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
+    (StoppedByRequest, ReasonKind.PERSON),
+    (FailureBudgetSpent, ReasonKind.FAILURE_BUDGET),
+    (GateRejected, ReasonKind.GATE),
+    (GateTimedOut, ReasonKind.GATE),
+    (PlanChanged, ReasonKind.CONFLICT),
+    (BudgetStuck, ReasonKind.BUDGET),
+)
+
+
+@contextmanager
+def recorded_end(run: OperationRun) -> Iterator[End]:
+    """Write to the ledger how the operation ended, halted or done; any other end is left to the reconciler."""
+    end = End()
+    try:
+        yield end
+    except RolloutHalted as error:
+        aborted = run.beat() is ControlVerb.ABORT
+        state = OperationState.ABORTED if aborted else OperationState.HALTED
+        kind = next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), ReasonKind.CONFLICT)
+        run.set_state(state, kind, error.message)
+        end.halted(state.value.capitalize(), error.message)
+        get_run_logger().warning("%s: %s", state.value, error.message)
+    else:
+        run.set_state(OperationState.DONE, reason="every wave is done")
+    if run.ledger.operations.get(run.operation).runner is not None:
+        run.ledger.operations.leave(run.operation, run.token)
+
+
+def this_runner() -> Runner:
+    """This process, as the ledger knows runners."""
+    return Runner(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        pid_started=psutil.Process().create_time(),
+        flow_run_id=str(flow_run.id or "") or None,
+    )
+
+
+def is_alive(runner: Runner, silent_seconds: float) -> bool:
+    """Whether a runner may still act: its process on this host, its heartbeat on any other."""
+    if runner.host != socket.gethostname():
+        return silent_seconds < 120.0
+    try:
+        process = psutil.Process(runner.pid)
+        return abs(process.create_time() - runner.pid_started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,128 @@
+"""Reading what a plan is made of, and opening or taking up an operation."""
+
+from __future__ import annotations
+
+import getpass
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from prefect.runtime import flow_run
+
+from blocks.fleet import Fleet
+from fleet.errors import ConfigurationError, FleetError, PreconditionError
+from fleet.model import Node, SchedulerNode, SchedulerState
+from fleet.plan import FirmwarePlan, check_unchanged, policy_of
+from fleet.rollout import BundleSource, NodeReading, plan_rollout
+from ledger import Operation
+from tasks.bundles import read_bundle
+from tasks.operations import OperationRun, is_alive, this_runner
+
+KIND = "firmware_rollout"
+_READERS = 32
+
+
+def make_plan(
+    fleet: Fleet,
+    bundle: Path,
+    pools: tuple[str, ...],
+    seed: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> FirmwarePlan:
+    """Read every node of `pools` (all where empty) and plan; nothing is changed.
+
+    `progress` is called with the number of nodes read so far. Raises BundleRejected, ConfigurationError,
+    SchedulerUnreachable.
+    """
+    spec = fleet.spec()
+    source = read_bundle(fleet, bundle)
+    chosen = pools or tuple(spec.pools)
+    nodes = tuple(node for node in spec.inventory() if node.pool in chosen)
+    readings = read_nodes(fleet, nodes, progress)
+    drawn = random.SystemRandom().randrange(2**31) if seed is None else seed
+    return plan_rollout(spec, chosen, source, readings, fleet.clock.now(), drawn)
+
+
+def read_nodes(fleet: Fleet, nodes: tuple[Node, ...], progress: Callable[[int], None]) -> dict[str, NodeReading]:
+    """Every node's firmware and whether it has work; what could not be read says why."""
+    look = fleet.scheduler().look()
+    readings: dict[str, NodeReading] = {}
+
+    def read(node: Node) -> tuple[str, NodeReading]:
+        return node.name, _read(fleet, node, look.nodes.get(node.name), bool(look.jobs.get(node.name)))
+
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as executor:
+        for name, reading in executor.map(read, nodes):
+            readings[name] = reading
+            progress(len(readings))
+    return readings
+
+
+def _read(fleet: Fleet, node: Node, seen: SchedulerNode | None, busy: bool) -> NodeReading:
+    if seen is None and fleet.spec().scheduler.kind != "none":
+        return NodeReading(fault="the scheduler does not know it")
+    if seen is not None and seen.state is SchedulerState.DOWN:
+        return NodeReading(fault=f"down in the scheduler: {seen.reason or 'no reason given'}")
+    try:
+        with fleet.bmc(node) as bmc:
+            return NodeReading(bmc.read_firmware(), busy)
+    except FleetError as error:
+        return NodeReading(fault=f"its firmware could not be read: {error.message}")
+
+
+def open_operation(fleet: Fleet, plan: FirmwarePlan, actor: str) -> Operation:
+    """Keep the plan as a new operation; nothing is run yet."""
+    fleet.sync_inventory()
+    operation = fleet.ledger().operations.create(KIND, plan.to_json(), plan.digest, actor)
+    places = [(node, wave.number, at) for wave in plan.waves for at, node in enumerate(wave.nodes)]
+    fleet.ledger().operations.add_nodes(operation.id, places)
+    return operation
+
+
+def open_or_take_up(fleet: Fleet, operation: str | None, bundle: str | None, pools: list[str] | None) -> OperationRun:
+    """The operation that this flow run carries out, claimed for this process.
+
+    Raises LeaseLost where another live process runs it, ConfigurationError where neither an operation nor
+    a bundle is given, PlanChanged where the kept plan is not what its digest says.
+    """
+    run_id = str(flow_run.id or "") or None
+    known = operation or (fleet.ledger().operations.of_flow_run(run_id) if run_id else None)
+    if known is None:
+        if bundle is None:
+            raise ConfigurationError("give an operation to take up, or a bundle to plan for")
+        plan = make_plan(fleet, Path(bundle), tuple(pools or ()))
+        known = open_operation(fleet, plan, f"{getpass.getuser()} (Prefect)").id
+        if run_id:
+            fleet.ledger().operations.bind_flow_run(known, run_id)
+    return take_up(fleet, known)
+
+
+def take_up(fleet: Fleet, operation: str) -> OperationRun:
+    """Become the operation's runner; an earlier one that is dead is replaced."""
+    ledger = fleet.ledger()
+    kept = ledger.operations.get(operation)
+    if kept.kind != KIND:
+        raise PreconditionError(f"{operation} is a {kept.kind}, not a firmware rollout", operation=operation)
+    plan = read_plan(kept)
+    dead = kept.runner is None or not is_alive(
+        kept.runner, (fleet.clock.now() - (kept.heartbeat or kept.since)).total_seconds()
+    )
+    token = ledger.operations.claim(operation, this_runner(), takeover=dead)
+    return OperationRun(fleet, operation, token, plan)
+
+
+def read_plan(operation: Operation) -> FirmwarePlan:
+    """The kept plan. Raises ConfigurationError where it was altered behind its digest."""
+    plan = FirmwarePlan.model_validate_json(operation.plan_json)
+    if plan.digest != operation.digest:
+        raise ConfigurationError(f"{operation.id}: the kept plan is not the one its digest names; plan again")
+    return plan
+
+
+def check_plan(run: OperationRun) -> BundleSource:
+    """Raise PlanChanged where bundle or policy are not what was planned and approved."""
+    source = read_bundle(run.fleet, Path(run.plan.bundle_path))
+    pools = tuple(run.plan.policy.pools)
+    check_unchanged(run.plan, policy_of(run.fleet.spec(), pools), source.digest)
+    return source

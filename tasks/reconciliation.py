@@ -1,0 +1,65 @@
+"""Operations whose runner has died are taken up again; what was asked of them meanwhile is done."""
+
+from __future__ import annotations
+
+from blocks.fleet import Fleet
+from fleet.gates import GateStatus
+from fleet.reasons import ReasonKind
+from ledger import ControlVerb, Operation, OperationState
+from tasks.gate import RECORDED
+from tasks.operations import is_alive
+from tasks.runs import resume_run, run_condition, start_run
+
+_IDLE = frozenset({OperationState.PLANNED, OperationState.HALTED})
+
+
+def reconcile_operations(fleet: Fleet, name: str) -> list[str]:
+    """Look at every open operation once; what was done, a line each. `name` is the fleet as flows take it."""
+    said = [_reconcile(fleet, name, operation) for operation in fleet.ledger().operations.list(open_only=True)]
+    return [line for line in said if line is not None]
+
+
+def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
+    """Nothing for an operation that a live process runs, or that waits for a person."""
+    asked = fleet.ledger().operations.control(operation.id)
+    wants_end = asked is not None and asked.verb is ControlVerb.ABORT
+    if operation.state in _IDLE and not wants_end and not _in_hand(fleet, operation):
+        return None
+    silent = (fleet.clock.now() - (operation.heartbeat or operation.since)).total_seconds()
+    if operation.runner is not None and is_alive(operation.runner, silent):
+        return None
+    run = operation.flow_run_id
+    condition = run_condition(run)
+    if operation.state is OperationState.WAITING and operation.reason_kind is ReasonKind.GATE:
+        return _reconcile_gate(fleet, name, operation, condition, asked is not None)
+    if condition == "under_way" and operation.runner is None:
+        return None
+    if condition == "cancelled" and asked is None:
+        fleet.ledger().operations.request(operation.id, ControlVerb.HALT, "Prefect UI", "its flow run was cancelled")
+    return _start(fleet, name, operation, "its runner is gone")
+
+
+def _in_hand(fleet: Fleet, operation: Operation) -> bool:
+    return bool(fleet.ledger().leases.held_by(operation.id))
+
+
+def _reconcile_gate(fleet: Fleet, name: str, operation: Operation, condition: str, asked: bool) -> str | None:
+    """A suspended run waits for people; one that is gone is replaced, and asks nobody twice."""
+    if condition == "under_way":
+        return None
+    if condition == "suspended":
+        gate = fleet.ledger().gates.newest(operation.id)
+        settled = gate is not None and gate.status is not GateStatus.OPEN
+        if not settled and not asked:
+            return None
+        assert operation.flow_run_id is not None
+        form = {"decision": "approve", "approver": "-", "signature": RECORDED, "comment": "-"}
+        resume_run(operation.flow_run_id, form)
+        return f"{operation.id}: resumed, its gate is settled"
+    return _start(fleet, name, operation, "its suspended run is gone")
+
+
+def _start(fleet: Fleet, name: str, operation: Operation, why: str) -> str:
+    run = start_run(name, operation)
+    fleet.ledger().operations.bind_flow_run(operation.id, run)
+    return f"{operation.id}: {why}; taken up by flow run {run}"

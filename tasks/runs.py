@@ -1,0 +1,79 @@
+"""Flow runs of operations, as Prefect knows them: start one, resume a suspended one, look at one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import StateType
+from prefect.exceptions import ObjectNotFound
+
+from fleet.errors import ConfigurationError, TransientError
+from ledger import Operation
+
+DEPLOYMENT = "firmware-rollout/firmware-rollout"
+
+_NOT_OVER = frozenset({StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING})
+
+
+def start_run(fleet: str, operation: Operation) -> str:
+    """Have the worker carry out the operation; the flow run's id.
+
+    Asking twice for the same claim of the same operation gives the same run. Raises TransientError where
+    the server does not answer, ConfigurationError where the flow is not deployed.
+    """
+    try:
+        with get_client(sync_client=True) as client:
+            deployment = client.read_deployment_by_name(DEPLOYMENT)
+            run = client.create_flow_run_from_deployment(
+                deployment.id,
+                parameters={"fleet": fleet, "operation": operation.id},
+                name=f"firmware {operation.id}",
+                idempotency_key=f"{operation.id}-{operation.token}-{operation.since.timestamp():.6f}",
+            )
+    except ObjectNotFound as error:
+        raise ConfigurationError(f"{DEPLOYMENT} is not deployed; run `gpufleet up`") from error
+    except httpx.HTTPError as error:
+        raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
+    return str(run.id)
+
+
+def resume_run(flow_run_id: str, form: dict[str, str]) -> bool:
+    """Resume a suspended run with a filled form; False where it is not suspended.
+
+    Raises TransientError where the server does not answer.
+    """
+    try:
+        with get_client(sync_client=True) as client:
+            if not _is_suspended(client, flow_run_id):
+                return False
+            client.resume_flow_run(UUID(flow_run_id), run_input=form)
+    except httpx.HTTPError as error:
+        raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
+    return True
+
+
+def run_condition(flow_run_id: str | None) -> str:
+    """ "suspended", "under_way" (scheduled, pending, running), "cancelled", "over" or "unknown"."""
+    if flow_run_id is None:
+        return "unknown"
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(flow_run_id)).state
+    except ObjectNotFound:
+        return "over"
+    except httpx.HTTPError as error:
+        raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
+    if state is None:
+        return "unknown"
+    if state.is_paused():
+        return "suspended"
+    if state.is_cancelled() or state.is_cancelling():
+        return "cancelled"
+    return "under_way" if state.type in _NOT_OVER else "over"
+
+
+def _is_suspended(client: SyncPrefectClient, flow_run_id: str) -> bool:
+    state = client.read_flow_run(UUID(flow_run_id)).state
+    return state is not None and state.is_paused()

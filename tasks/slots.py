@@ -1,0 +1,54 @@
+"""The rack limits that people see and set in the Prefect UI, held once per node for its whole visit.
+
+The ledger's budget is what safety rests on. These slots let a person lower a rack's limit while a rollout
+runs; the id of each is kept in the ledger, so that another runner can carry on with it or give it back.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+
+_LEASE_SECONDS = 900.0
+
+
+class RackSlots:
+    """Takes and gives back slots of the global concurrency limits `rack-<name>`; for one thread."""
+
+    def __init__(self) -> None:
+        self._client: SyncPrefectClient = get_client(sync_client=True)
+
+    def __enter__(self) -> RackSlots:
+        self._client.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.__exit__(None, None, None)
+
+    def take(self, rack: str, count: int) -> str | None:
+        """A lease on `count` slots, or None where the limit is used up, missing, or nobody answers."""
+        try:
+            answer = self._client.increment_concurrency_slots_with_lease(
+                [f"rack-{rack}"], count, "concurrency", _LEASE_SECONDS
+            )
+        except httpx.HTTPError:
+            return None
+        lease = answer.json().get("lease_id")
+        return None if lease is None or not answer.json().get("limits") else str(lease)
+
+    def renew(self, lease: str) -> bool:
+        """Keep a lease; False where it has expired or nobody answers."""
+        try:
+            self._client.renew_concurrency_lease(UUID(lease), _LEASE_SECONDS)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    def give_back(self, lease: str) -> None:
+        """Free the slots; a lease that is gone already, or nobody to tell, is fine: it expires."""
+        try:
+            self._client.release_concurrency_slots_with_lease(UUID(lease))
+        except httpx.HTTPError:
+            return

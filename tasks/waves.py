@@ -1,0 +1,63 @@
+"""What a rollout does around the changing of a wave's nodes."""
+
+from __future__ import annotations
+
+from fleet.errors import FailureBudgetSpent, RolloutHalted
+from fleet.plan import Wave
+from fleet.reasons import ReasonKind
+from fleet.windows import next_open
+from ledger import OperationState
+from tasks.dispatch import Stopped
+from tasks.operations import BudgetStuck, OperationRun, StoppedByRequest
+
+_LOOK_SECONDS = 2.0
+
+
+def is_over(run: OperationRun, wave: Wave) -> bool:
+    """Whether the wave was changed, baked and judged by an earlier runner."""
+    return run.ledger.waves.marked(run.operation, wave.number, "judged") is not None
+
+
+def note(run: OperationRun, wave: Wave, mark: str) -> None:
+    """Write down how far the wave got; the first time counts."""
+    run.ledger.waves.mark(run.operation, run.token, wave.number, mark)
+
+
+def hold_for_window(run: OperationRun, wave: Wave) -> None:
+    """Wait until the pool's maintenance window is open. Raises StoppedByRequest."""
+    windows = run.plan.policy.pools[wave.pool].waves.windows
+    clock = run.fleet.clock
+    while True:
+        now = clock.now()
+        opens = next_open(windows, now)
+        if opens <= now:
+            run.set_state(OperationState.RUNNING)
+            return
+        run.set_state(OperationState.WAITING, ReasonKind.WINDOW, f"wave {wave.number}: opens {opens:%a %F %H:%M} UTC")
+        run.stop_if_asked()
+        clock.sleep(min(_LOOK_SECONDS, (opens - now).total_seconds()))
+
+
+def stop_on(stopped: Stopped | None) -> None:
+    """Raise what the wave stopped for; None is no reason."""
+    if stopped is None:
+        return
+    errors: dict[ReasonKind, type[RolloutHalted]] = {
+        ReasonKind.PERSON: StoppedByRequest,
+        ReasonKind.FAILURE_BUDGET: FailureBudgetSpent,
+        ReasonKind.BUDGET: BudgetStuck,
+    }
+    raise errors.get(stopped.kind, RolloutHalted)(stopped.text)
+
+
+def bake(run: OperationRun, wave: Wave) -> None:
+    """Watch for the policy's bake time, counted from the wave's end. Raises StoppedByRequest."""
+    note(run, wave, "changed")
+    began = run.ledger.waves.marked(run.operation, wave.number, "changed")
+    assert began is not None
+    clock = run.fleet.clock
+    while (left := wave.bake_seconds - (clock.now() - began).total_seconds()) > 0:
+        run.set_state(OperationState.BAKING, ReasonKind.NONE, f"wave {wave.number} until {wave.bake_seconds:.0f} s")
+        run.stop_if_asked()
+        clock.sleep(min(_LOOK_SECONDS, left))
+    run.set_state(OperationState.RUNNING)

@@ -1,0 +1,55 @@
+"""What all tests share: the corpus' place, and that a CI run skips nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+REAL_PARTS = ("prefect", "slurm", "sshd", "postgresql", "prometheus", "tpm", "corpus", "browser")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real outputs, read in place: $GPUFLEET_SHARED, else ../shared beside the clone."""
+    folder = Path(os.environ.get("GPUFLEET_SHARED") or ROOT.parent / "shared")
+    if not folder.is_dir():
+        pytest.skip(f"no corpus at {folder}: set GPUFLEET_SHARED")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one real part run one after another: two Slurms or two Prefects at once disturb each other."""
+    for item in items:
+        for part in REAL_PARTS:
+            if part != "corpus" and item.get_closest_marker(part):
+                item.add_marker(pytest.mark.xdist_group(part))
+                break
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and a CI run skips nothing: {_reason(report.longrepr)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped, and a CI run skips nothing: {_reason(report.longrepr)}"
+    return report
+
+
+def _reason(longrepr: object) -> str:
+    return str(longrepr[2]) if isinstance(longrepr, tuple) else str(longrepr)
