@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from adapters.signatures import sign
+from adapters.signatures import SignatureRefused, sign
 from blocks.fleet import Fleet
 from fleet.approvals import APPROVAL_NAMESPACE, approval_text
 from fleet.errors import ConfigurationError, PreconditionError, TransientError
-from fleet.gates import Decision, GateStatus
-from ledger import Gate
+from fleet.gates import Decision, GateStatus, counted, missing
+from fleet.reasons import ReasonKind
+from ledger import Gate, Operation, OperationState
 from tasks.gate import RECORDED, check_answer
 from tasks.planning import read_plan
-from tasks.runs import resume_run
+from tasks.runs import resume_run, run_condition
+
+_TRIES = 20
+_PAUSE_SECONDS = 0.5
 
 
 def sign_approval(fleet: Fleet, operation: str, wave: int, key: Path, reject: bool) -> str:
@@ -39,20 +44,39 @@ def give_approval(fleet: Fleet, operation: str, wave: int, key: Path, reject: bo
     except ConfigurationError as error:
         ledger.gates.refuse(gate.id, str(key), None, error.message)
         raise
+    given = ledger.gates.approvals(gate.id)
     status = ledger.gates.record(gate.id, approval)
-    run = ledger.operations.get(operation).flow_run_id
-    if status is not GateStatus.OPEN and run is not None:
-        _resume(run, decision, approval.principal)
+    if decision is Decision.APPROVE and len(counted((*given, approval))) == len(counted(given)):
+        raise SignatureRefused(f"{approval.principal} or this key has approved already; another person must")
+    kept = ledger.operations.get(operation)
+    if status is GateStatus.OPEN:
+        _say_what_is_missing(fleet, kept, gate)
+    elif kept.flow_run_id is not None:
+        _resume(kept.flow_run_id, decision, approval.principal)
     return status
 
 
+def _say_what_is_missing(fleet: Fleet, kept: Operation, gate: Gate) -> None:
+    """Nobody runs the operation now, so `gpufleet status` would go on to show what was missing before."""
+    ledger = fleet.ledger()
+    if kept.state is OperationState.WAITING and kept.reason_kind is ReasonKind.GATE:
+        reason = f"wave {gate.wave}: {missing(gate.terms, ledger.gates.approvals(gate.id))}"
+        ledger.operations.set_state(kept.id, kept.state, kept.reason_kind, reason)
+
+
 def _resume(run: str, decision: Decision, principal: str) -> None:
-    """The approval is in the ledger already: where no server answers, the reconciler resumes the run."""
+    """Resume the run, which may be just about to suspend: its gate opens a moment earlier.
+
+    The approval is in the ledger already: where this does not work, the reconciler resumes the run.
+    """
     form = {"decision": decision.value, "approver": principal, "signature": RECORDED, "comment": "gpufleet approve"}
-    try:
-        resume_run(run, form)
-    except TransientError:
-        return
+    for _ in range(_TRIES):
+        try:
+            if resume_run(run, form) or run_condition(run) not in ("under_way", "suspended"):
+                return
+        except TransientError:
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _open_gate(fleet: Fleet, operation: str, wave: int) -> Gate:

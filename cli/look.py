@@ -1,4 +1,4 @@
-"""Commands that only look: status, why, audit."""
+"""Commands that only look: status, why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
-from cli.exit_codes import FAILED, HALTED
+from cli.exit_codes import HALTED
 from cli.runtime import runtime_status
 from cli.runtime_files import RunFolder
 from cli.serve import status_json
@@ -18,26 +19,35 @@ if TYPE_CHECKING:
     from blocks.fleet import Fleet
     from ledger import NodeRow, Operation
 
-audit_app = typer.Typer(help="The hash-chained record of every change.", no_args_is_help=True)
-
 
 @exits
 def status(
     operation: Annotated[str | None, typer.Argument(metavar="[OP]", help="One operation, with its nodes.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show OP as it goes, until it ends or halts.")] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What runs, what every operation waits for; with OP also each of its nodes.
 
-    Example: gpufleet status fw-20261130-7k3q
+    With --watch the state is drawn until the operation ends or halts, then printed as without it. Ctrl-C
+    ends only the watching.
 
-    Exit codes: 0; 2 no such fleet; 6 no such operation; 7 (with OP) the operation is halted.
+    Example: gpufleet status fw-20261130-7k3q --watch
+
+    Exit codes: 0; 2 no such fleet, or --watch without OP; 6 no such operation; 7 (with OP) the operation
+    is halted.
     """
+    if watch and operation is None:
+        raise typer.BadParameter("--watch needs an operation: gpufleet status OP --watch")
     opened = open_fleet(fleet)
     if operation is None:
         _show_fleet(opened, as_json)
-    else:
-        _show_operation(opened, operation, as_json)
+        return
+    if watch:
+        from cli.watch import watch_operation
+
+        watch_operation(opened, operation, quiet=as_json)
+    _show_operation(opened, operation, as_json)
 
 
 def _show_fleet(fleet: Fleet, as_json: bool) -> None:
@@ -63,10 +73,11 @@ def _show_fleet(fleet: Fleet, as_json: bool) -> None:
         f"server {runtime.server.state}, worker {runtime.worker.state}" + (f", UI {runtime.url}" if runtime.url else "")
     )
     for line in [*runtime.problems, *warnings, *(f"breaker of {pool}: {why}" for pool, why in tripped.items())]:
-        console.print(f"[yellow]{line}[/yellow]", highlight=False)
+        console.print(line, style="yellow", highlight=False, markup=False)
     table = Table("operation", "kind", "state", "since", "why")
+    table.columns[0].no_wrap = True  # an id that is cut cannot be copied
     for op in operations:
-        table.add_row(op.id, op.kind, op.state.value, f"{op.since:%F %T}", op.reason)
+        table.add_row(op.id, op.kind, op.state.value, f"{op.since:%F %T}", Text(op.reason))
     console.print(table if operations else "no operations yet")
 
 
@@ -108,12 +119,12 @@ def _show_operation(fleet: Fleet, operation: str, as_json: bool) -> None:
     if as_json:
         print_json(_operation_json(kept) | {"nodes": [_row_json(row) for row in rows]})
     else:
-        console.print(f"[bold]{kept.id}[/bold] {kept.kind}: {kept.state.value} {kept.reason}", highlight=False)
+        console.print(f"{kept.id} {kept.kind}: {kept.state.value} {kept.reason}", highlight=False, markup=False)
         table = Table("node", "wave", "status", "visits", "waits for / reason")
+        table.columns[0].no_wrap = True
         for row in rows:
-            table.add_row(
-                row.node, str(row.wave), row.status.value, str(row.attempts), row.reason or row.waiting_for or ""
-            )
+            said = Text(row.reason or row.waiting_for or "")
+            table.add_row(row.node, str(row.wave), row.status.value, str(row.attempts), said)
         console.print(table)
     if kept.state is OperationState.HALTED:
         raise typer.Exit(HALTED)
@@ -146,26 +157,4 @@ def why(
     if as_json:
         print_json({"node": node, "why": lines})
     else:
-        console.print("\n".join(lines), highlight=False)
-
-
-@audit_app.command("verify")
-@exits
-def audit_verify(fleet: FleetOption = None, as_json: JsonOption = False) -> None:
-    """Check the audit chain for changed, missing or reordered records.
-
-    Example: gpufleet audit verify
-
-    Exit codes: 0 whole; 1 damaged; 2 no such fleet.
-    """
-    audit = open_fleet(fleet).ledger().audit
-    faults = audit.verify()
-    head = audit.head()
-    if as_json:
-        print_json({"records": head.seq, "head": head.hash, "faults": [str(fault) for fault in faults]})
-    elif faults:
-        console.print("\n".join(str(fault) for fault in faults), highlight=False)
-    else:
-        console.print(f"whole: {head.seq} records, head {head.hash}", highlight=False)
-    if faults:
-        raise typer.Exit(FAILED)
+        console.print("\n".join(lines), highlight=False, markup=False)

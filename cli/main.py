@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import typer
 
+from cli.audit import audit_app
 from cli.bmc import app as bmc_app
 from cli.demo import demo
-from cli.look import audit_app, status, why
+from cli.look import status, why
+from cli.nodes import nodes
 from cli.operate import abort, approve, halt, plan_app, resume, run_app
+from cli.restore import breaker_app, clear
 from cli.serve import down, up
 from cli.simulate import simulate
 
@@ -24,7 +27,8 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(run_app, name="run")
 app.add_typer(bmc_app, name="bmc")
 app.add_typer(audit_app, name="audit")
-for command in (status, why, approve, halt, resume, abort, up, down, simulate, demo):
+app.add_typer(breaker_app, name="breaker")
+for command in (status, nodes, why, approve, halt, resume, abort, clear, up, down, simulate, demo):
     app.command()(command)
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from cli import runtime_api
 from cli.runtime_files import RunFolder, read_json, write_private
-from cli.runtime_process import flow_processes, read_record, stop
+from cli.runtime_process import flow_processes, flow_runs_with_process, read_record, stop
 from cli.runtime_server import ensure_server, wait_until_healthy
 from cli.runtime_settings import DEFAULT_PORT, HOST, client_environment, home
 from cli.runtime_worker import ensure_worker, wait_until_online
@@ -81,6 +81,8 @@ def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
             pool.submit(_import_prefect)  # while the server starts on the other core
         server = wait_until_healthy(folder, server, say)
     say(f"server: {'started' if new_server else 'runs already'}, pid {server.pid}, http://{HOST}:{server.port}")
+    if _status(folder, "worker").state != "running":
+        _end_stillborn_runs(folder, server.port, say)
     worker, new_worker = ensure_worker(folder, server.port, say)
     if stale:
         _register(spec, folder, fingerprint, applied, say)
@@ -150,13 +152,29 @@ def _stop_component(folder: RunFolder, component: str, say: Say) -> bool:
 
 
 def _reconcile_now(folder: RunFolder, port: int, say: Say) -> None:
-    """Have `reconcile` run at once; its schedule would do it within a minute."""
+    """Have `reconcile` run at once; its schedule would do it a little later."""
     for _ in range(10):  # right after its start the server has its database locked at times
         if runtime_api.start_deployment(port, folder.auth(), RECONCILE):
             say("reconcile: started, to take up operations whose run has died")
             return
         time.sleep(0.5)
-    say("reconcile: could not be started now; its schedule does it within a minute")
+    say("reconcile: could not be started now; its schedule does it a little later")
+
+
+def _end_stillborn_runs(folder: RunFolder, port: int, say: Say) -> None:
+    """End flow runs that a dead worker had taken up without starting them: no worker would ever run them.
+
+    They hold their concurrency slots, and their operations would wait for them.
+    """
+    alive = flow_runs_with_process(folder.path)
+    for _ in range(10):  # right after its start the server has its database locked at times
+        runs = runtime_api.stillborn_runs(port, folder.auth(), alive)
+        if runs is not None:
+            ended = [runtime_api.crash_run(port, folder.auth(), run, "its worker died before it began") for run in runs]
+            if any(ended):
+                say(f"flow runs: {sum(ended)} had not begun when their worker died; they are taken up anew")
+            return
+        time.sleep(0.5)
 
 
 def _import_prefect() -> None:

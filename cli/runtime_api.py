@@ -42,6 +42,30 @@ def start_deployment(port: int, auth: str, name: str, timeout_seconds: float = 1
     return isinstance(run, dict)
 
 
+def stillborn_runs(port: int, auth: str, alive: set[str], timeout_seconds: float = 10.0) -> list[str] | None:
+    """Ids of the flow runs that are Pending and have no process; `alive` are those that have one.
+
+    None where the server did not answer. To be asked only while no worker runs.
+    """
+    wanted = {
+        "flow_runs": {"state": {"type": {"any_": ["PENDING"]}}},
+        "work_pools": {"name": {"any_": [POOL]}},
+    }
+    answer = _ask("POST", "/api/flow_runs/filter", port, timeout_seconds, auth, json.dumps(wanted))
+    if not isinstance(answer, list):
+        return None
+    ids = (str(run.get("id")) for run in answer if isinstance(run, dict))
+    return [id for id in ids if id not in alive]
+
+
+def crash_run(port: int, auth: str, run: str, message: str, timeout_seconds: float = 10.0) -> bool:
+    """Set a flow run to Crashed. False where the server did not accept it."""
+    state = {"state": {"type": "CRASHED", "message": message}}
+    path = f"/api/flow_runs/{run}/set_state"
+    answer = _ask("POST", path, port, timeout_seconds, auth, json.dumps(state))
+    return isinstance(answer, dict) and answer.get("status") == "ACCEPT"
+
+
 def _ask(
     method: str, path: str, port: int, timeout_seconds: float, auth: str | None = None, body: str = "{}"
 ) -> object:

@@ -68,14 +68,23 @@ def start_detached(
 
 def flow_processes(run_folder: Path) -> list[psutil.Process]:
     """Flow runs that were started by a worker of this folder, also those whose worker has died."""
-    found: list[psutil.Process] = []
+    return [process for process, _ in _flow_runs(run_folder)]
+
+
+def flow_runs_with_process(run_folder: Path) -> set[str]:
+    """Ids of the flow runs that `flow_processes` carry out."""
+    return {run for _, run in _flow_runs(run_folder)}
+
+
+def _flow_runs(run_folder: Path) -> list[tuple[psutil.Process, str]]:
+    found: list[tuple[psutil.Process, str]] = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             continue
         if environment.get("GPUFLEET_RUN") == str(run_folder) and "PREFECT__FLOW_RUN_ID" in environment:
-            found.append(process)
+            found.append((process, environment["PREFECT__FLOW_RUN_ID"]))
     return found
 
 

@@ -96,9 +96,12 @@ def _ended() -> Iterator[None]:
 
 def exit_code(error: FleetError) -> ExitCode:
     """The exit code that an error of ours ends the command with."""
+    from adapters.signatures import SignatureRefused
+
     kinds: tuple[tuple[type[FleetError], ExitCode], ...] = (
         (CredentialsRejected, CREDENTIALS),
         (BundleRejected, REFUSED),
+        (SignatureRefused, REFUSED),
         (ConfigurationError, USAGE),
         (TransientError, UNREACHABLE),
         (LeaseLost, REFUSED),

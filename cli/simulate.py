@@ -25,6 +25,9 @@ def simulate(
     return_to_service: Annotated[
         int, typer.Option(min=1, max=2, help="Slurm's ReturnToService: with 1 a rebooted node stays DOWN.")
     ] = 2,
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="Every node the same age, no jitter: for measuring.")
+    ] = False,
 ) -> None:
     """Run a simulated fleet: Redfish BMCs, SSH hosts and Slurm with jobs, on loopback, until SIGTERM or Ctrl-C.
 
@@ -58,6 +61,7 @@ def simulate(
         tls=tls,
         base_port=base_port,
         return_to_service=return_to_service,
+        uniform=uniform,
     )
     try:
         serve(options, typer.echo)

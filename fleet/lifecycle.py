@@ -29,3 +29,11 @@ def check_move(node: str, old: S, new: S) -> None:
     if new is not old and new not in _MOVES[old]:
         legal = ", ".join(sorted(_MOVES[old])) or "none"
         raise PreconditionError(f"cannot go from {old} to {new} (legal: {legal})", node=node)
+
+
+def why_not_visited(state: S, reason: str, held_by: str | None) -> str:
+    """Why an operation is not planned for a node that is in `state` now, and what ends that."""
+    text = f"{state}: {reason}" if reason else str(state)
+    if held_by is not None:
+        return f"{text} (held by {held_by}; plan again when that is over)"
+    return f"{text} (after the repair: gpufleet clear NODE)" if state is S.QUARANTINED else text

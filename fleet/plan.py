@@ -66,7 +66,10 @@ class Policy(_Value):
 
 
 class FirmwarePlan(_Value):
-    """A rollout of one bundle. `lost_gpu_hours` is None where nobody has measured the jobs' checkpoints."""
+    """A rollout of one bundle, `bundle_versions` by entry.
+
+    `lost_gpu_hours` is None where nobody has measured the jobs' checkpoints.
+    """
 
     version: Literal[1] = 1
     kind: Literal["firmware"] = "firmware"
@@ -76,6 +79,7 @@ class FirmwarePlan(_Value):
     bundle_release: str
     bundle_path: str
     bundle_digest: str
+    bundle_versions: dict[str, str] = {}
     seed: int
     policy: Policy
     pool_sizes: dict[str, int]

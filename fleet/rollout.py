@@ -19,11 +19,15 @@ from fleet.windows import next_open
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """What was read of a node for a plan. `fault` says why nothing could be read, or why it is out."""
+    """What was read of a node for a plan. `fault` says why nothing could be read, or why it is out.
+
+    `set_aside`: it is out of service and has no work, so a reset that takes it down too disturbs nobody.
+    """
 
     firmware: tuple[FirmwareComponent, ...] = ()
     busy: bool = True
     fault: str | None = None
+    set_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ def plan_rollout(
         bundle_release=source.bundle.release,
         bundle_path=source.path,
         bundle_digest=source.digest,
+        bundle_versions={entry.name: entry.version for entry in source.bundle.entries},
         seed=seed,
         policy=policy,
         pool_sizes=dict(sizes),
@@ -122,7 +127,7 @@ def _candidates(
     domains = {unit for unit in units.values() if ":" in unit}
     for node in chosen:
         unit = next((d for d in (f"nvlink:{node.nvlink_domain}", f"power:{node.power_domain}") if d in domains), None)
-        if unit is not None:
+        if unit is not None and not readings[node.name].set_aside:
             units[node.name] = unit
             nodes.setdefault(node.name, NodePlan(pool=node.pool, rack=node.rack, model=node.model, changes=()))
     return [

@@ -7,6 +7,7 @@ from prefect import State, flow
 from blocks.fleet import load_fleet
 from fleet.plan import Wave
 from flows.waves import firmware_wave
+from tasks.baselines import record_baselines
 from tasks.gate import pass_gate
 from tasks.judge import check_pool_before, judge_wave
 from tasks.operations import OperationRun, recorded_end
@@ -31,6 +32,7 @@ def firmware_rollout(
         for wave in run.plan.waves:
             if not is_over(run, wave):
                 roll_out(run, wave)
+        record_baselines(run)
     return end.state()
 
 

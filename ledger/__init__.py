@@ -2,6 +2,7 @@
 
     ledger = Ledger.open("sqlite:////srv/fleet/ledger.db", clock)
     ledger.inventory    nodes, racks, pools, firmware as last read
+    ledger.baselines    what the nodes of a pool should run
     ledger.operations   plans under way: state, runner, control requests, progress per node
     ledger.leases       one owner per node, granted together with the disruption budget
     ledger.journal      what was about to be done to a node, and how it ended
@@ -21,17 +22,22 @@ disk; use PostgreSQL where several machines write.
 
 from __future__ import annotations
 
+from ledger.baselines import Baseline
 from ledger.gates import Gate
+from ledger.inventory import NodeRecord
 from ledger.journal import Entry, Outcome
 from ledger.ledger import Ledger
-from ledger.operations import ControlVerb, Operation, OperationState, Runner
+from ledger.operations import Control, ControlVerb, Operation, OperationState, Runner
 from ledger.progress import NodeRow, NodeStatus
 
 __all__ = [
+    "Baseline",
+    "Control",
     "ControlVerb",
     "Entry",
     "Gate",
     "Ledger",
+    "NodeRecord",
     "NodeRow",
     "NodeStatus",
     "Operation",

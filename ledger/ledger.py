@@ -7,6 +7,7 @@ import socket
 
 from fleet.ports import Clock
 from ledger.audit import Audit
+from ledger.baselines import Baselines
 from ledger.database import Database
 from ledger.gates import Gates
 from ledger.inventory import Inventory
@@ -23,6 +24,7 @@ class Ledger:
     def __init__(self, database: Database, actor: str) -> None:
         self._database = database
         self.inventory = Inventory(database, actor)
+        self.baselines = Baselines(database)
         self.operations = Operations(database)
         self.leases = Leases(database)
         self.journal = Journal(database)

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from fleet.errors import PreconditionError
 from ledger.database import Database
 from ledger.fencing import check_token
-from ledger.schema import TableRow, nodes, operation_nodes
+from ledger.schema import TableRow, nodes, operation_nodes, operations
 
 
 class NodeStatus(StrEnum):
@@ -51,6 +51,15 @@ _rows = (
     sa.select(operation_nodes)
     .where(operation_nodes.c.operation == sa.bindparam("operation_id"))
     .order_by(operation_nodes.c.wave, operation_nodes.c.position, operation_nodes.c.node)
+)
+_that_touched = (
+    sa.select(operations.c.id)
+    .join(operation_nodes, operation_nodes.c.operation == operations.c.id)
+    .where(
+        operation_nodes.c.node == sa.bindparam("node_name"),
+        operation_nodes.c.status.in_((NodeStatus.RUNNING, NodeStatus.UPDATED, NodeStatus.FAILED)),
+    )
+    .order_by(operations.c.created.desc(), operations.c.id.desc())
 )
 _start = (
     sa.update(operation_nodes)
@@ -112,6 +121,11 @@ class Progress:
         query = _rows if wave is None else _rows.where(operation_nodes.c.wave == wave)
         with self._db.read() as connection:
             return tuple(_node_row(row) for row in connection.execute(query, {"operation_id": id}))
+
+    def that_touched(self, node: str) -> tuple[str, ...]:
+        """Ids of the operations that began to change this node, newest first; skipped visits do not count."""
+        with self._db.read() as connection:
+            return tuple(connection.execute(_that_touched, {"node_name": node}).scalars())
 
     def start_node(self, id: str, node: str, token: int | None = None) -> int:
         """A visit begins; returns its number. Raises LeaseLost for an old `token`."""

@@ -124,6 +124,19 @@ firmware = sa.Table(
     sa.Column("since", Time, nullable=False),
 )
 
+baselines = sa.Table(
+    "baselines",
+    metadata,
+    sa.Column("id", _Id, primary_key=True),
+    sa.Column("pool", sa.Text, sa.ForeignKey("pools.name"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("actor", Words, nullable=False),
+    sa.Column("at", Time, nullable=False),
+    sa.Index("baselines_by_pool", "pool", "kind", "id"),
+)
+
 operations = sa.Table(
     "operations",
     metadata,

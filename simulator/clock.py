@@ -24,6 +24,10 @@ class SimClock:
         """The simulated wall clock (UTC) at simulated second `at`, default now."""
         return self._wall_start + timedelta(seconds=self.now() if at is None else at)
 
+    def real(self, seconds: float) -> int:
+        """Simulated seconds as whole real ones, at least 1: what a client on the other side is told to wait."""
+        return max(1, round(seconds / self.scale))
+
     async def sleep(self, seconds: float) -> None:
         """Wait `seconds` of simulated time."""
         await asyncio.sleep(seconds / self.scale)

@@ -15,7 +15,7 @@ MODEL = "HGX-H100-8"
 APPROVER = "demo-approver@example.org"
 BMC_USER, SSH_USER = "admin", "root"
 RACK_LIMIT = 2
-FLOORS = {PRODUCTION: 0.85, DEVELOPMENT: 0.5}
+FLOORS = {PRODUCTION: 0.85, DEVELOPMENT: 0.0}
 _UNITS = 42
 
 

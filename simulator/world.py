@@ -53,6 +53,7 @@ class WorldOptions:
     base_port: int | None = None
     own_addresses: bool | None = None  # None: ask the system
     return_to_service: int = 2
+    uniform: bool = False  # every node of the oldest vintage, and no jitter: for measuring
 
 
 class World:
@@ -66,7 +67,7 @@ class World:
         self.options = options
         self.folder = options.folder.absolute()
         _prepare(self.folder)
-        self.timing = Timing()
+        self.timing = Timing(jitter=0.0) if options.uniform else Timing()
         own = has_own_addresses() if options.own_addresses is None else options.own_addresses
         names = [f"gpu-{n + 1:04d}" for n in range(options.nodes)]
         faults = parse_faults(options.faults, options.faults_name, names, options.seed) if options.faults else {}
@@ -137,7 +138,7 @@ class World:
         farm = BmcFarm(self.clock, self.truth, tls)
         for place in places:
             rng = random.Random(f"{self.options.seed} firmware {place.name}")
-            vintage = rng.choices(VINTAGES, _AGES)[0]
+            vintage = VINTAGES[0] if self.options.uniform else rng.choices(VINTAGES, _AGES)[0]
             self.bmcs[place.name] = farm.add(
                 self.machines[place.name],
                 place.endpoint.address,

@@ -8,6 +8,7 @@ from typing import TypeVar
 from fleet.errors import BmcBusy, NodeUnreachable, TransientError
 from fleet.model import FirmwareComponent, RedfishTask, TaskOutcome
 from fleet.ports import Bmc
+from tasks.pace import Pace
 from tasks.visit import Visit
 
 T = TypeVar("T")
@@ -38,14 +39,17 @@ def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
     return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
 
 
-def wait_until_ready(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
+def wait_until_ready(visit: Visit, bmc: Bmc, expected_seconds: float = 0.0) -> tuple[FirmwareComponent, ...]:
     """Wait for several good inventories in a row; the last one is the answer.
+
+    `expected_seconds` is how long the BMC is likely to be away.
 
     Raises NodeUnreachable where the BMC does not come back in the fleet's ready time.
     """
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
     deadline = clock.monotonic() + settings.ready_timeout_seconds
     good = 0
+    pace = Pace(clock, settings.poll_seconds, expected_seconds)
     while True:
         try:
             inventory = bmc.read_firmware()
@@ -59,20 +63,24 @@ def wait_until_ready(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
                 raise NodeUnreachable(
                     f"BMC not back after {settings.ready_timeout_seconds:.0f} s: {error.message}", node=visit.name
                 ) from error
-        clock.sleep(settings.poll_seconds)
+        pace.sleep()
 
 
-def wait_for_task(visit: Visit, bmc: Bmc, uri: str) -> RedfishTask | None:
-    """Follow a task to its end; None where it is gone or never ended, so that only the inventory can tell."""
+def wait_for_task(visit: Visit, bmc: Bmc, uri: str, expected_seconds: float) -> RedfishTask | None:
+    """Follow a task to its end, which is likely after `expected_seconds`.
+
+    None where it is gone or never ended, so that only the inventory can tell.
+    """
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
     deadline = clock.monotonic() + settings.update_timeout_seconds
+    pace = Pace(clock, settings.poll_seconds, expected_seconds)
     while clock.monotonic() < deadline:
         task = patiently(visit, "follows its update task", lambda: bmc.read_task(uri))
         if task is None or task.outcome not in _RUNNING:
             return task
         percent = "" if task.percent is None else f" {task.percent} %"
         visit.say(f"BMC task {task.id}: {task.state}{percent}")
-        clock.sleep(settings.poll_seconds)
+        pace.sleep()
     return None
 
 
@@ -80,4 +88,4 @@ def wait_for_running_update(visit: Visit, bmc: Bmc) -> RedfishTask | None:
     """The update that runs on this BMC now, followed to its end; None where none runs."""
     tasks = patiently(visit, "reads its tasks", bmc.read_tasks)
     running = next((task for task in tasks if task.outcome in _RUNNING), None)
-    return None if running is None else wait_for_task(visit, bmc, running.uri)
+    return None if running is None else wait_for_task(visit, bmc, running.uri, 0.0)

@@ -10,7 +10,7 @@ from blocks.fleet import Fleet
 from fleet.activation import stages
 from fleet.approvals import BUNDLE_NAMESPACE
 from fleet.bundle import parse_bundle
-from fleet.errors import BundleRejected
+from fleet.errors import BundleRejected, PlanChanged
 from fleet.rollout import BundleSource
 from tasks.node import Firmware
 from tasks.operations import OperationRun
@@ -44,8 +44,14 @@ def load_firmware(source: BundleSource) -> Firmware:
 
 
 def firmware_of(run: OperationRun) -> Firmware:
-    """What the operation's visits carry, verified again in this process."""
-    return load_firmware(read_bundle(run.fleet, Path(run.plan.bundle_path)))
+    """What the operation's visits carry, verified again in this process.
+
+    Raises PlanChanged for another bundle than the approved one, be it signed: a wave may have waited for days.
+    """
+    source = read_bundle(run.fleet, Path(run.plan.bundle_path))
+    if source.digest != run.plan.bundle_digest:
+        raise PlanChanged(f"bundle {run.plan.bundle_path} is not the one that was planned; plan again")
+    return load_firmware(source)
 
 
 def _check_signature(fleet: Fleet, manifest: Path, text: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import queue
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prefect.futures import PrefectFuture
@@ -44,7 +45,7 @@ class Dispatcher:
         self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
         self._running: dict[str, PrefectFuture[VisitResult]] = {}
         self._held: dict[str, str] = {}  # node → lease on its rack's slot
-        self._wake = threading.Event()
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
 
@@ -61,8 +62,6 @@ class Dispatcher:
                 stopped = self._why_stuck()
             if not self._running and (stopped is not None or not self._pending()):
                 return stopped
-            self._wake.wait(_PASS_SECONDS)
-            self._wake.clear()
             self._collect()
             self._renew()
 
@@ -148,8 +147,8 @@ class Dispatcher:
         run.ledger.operations.start_node(run.operation, node, run.token)
         visit = Visit(run.fleet, run.operation, run.token, self._inventory[node], run.plan.nodes[node], before, unit)
         future = self._submit(visit)
-        future.add_done_callback(lambda _: self._wake.set())
         self._running[node] = future
+        future.add_done_callback(lambda _: self._ended.put(node))
 
     def _take_up_nodes_in_hand(self) -> None:
         """Carry on with the nodes that an earlier runner of this operation had leased."""
@@ -163,12 +162,19 @@ class Dispatcher:
             self._start(lease.node, unit, lease.before)
 
     def _collect(self) -> None:
-        for node, future in [item for item in self._running.items() if item[1].state.is_final()]:
-            del self._running[node]
-            result = future.result(raise_on_failure=True)
-            run = self._run
-            run.ledger.operations.finish_node(run.operation, node, result.status, result.reason, run.token)
-            self._let_go((node,))
+        """Wait for a visit to end, then take in every one that has; a future's state would ask the server."""
+        ended: list[str] = []
+        with suppress(queue.Empty):
+            ended.append(self._ended.get(timeout=_PASS_SECONDS))
+            while True:
+                ended.append(self._ended.get_nowait())
+        for node in ended:
+            self._take_in(node, self._running.pop(node).result(raise_on_failure=True))
+
+    def _take_in(self, node: str, result: VisitResult) -> None:
+        run = self._run
+        run.ledger.operations.finish_node(run.operation, node, result.status, result.reason, run.token)
+        self._let_go((node,))
 
     def _renew(self) -> None:
         now = self._run.fleet.clock.monotonic()

@@ -95,7 +95,7 @@ def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
     pushed = visit.ledger.journal.last(visit.operation, visit.name, f"push:{entry.name}")
     uri = str(pushed.result.get("task", "")) if pushed is not None else ""
     with visit.step(f"write:{entry.name}", {"task": uri}) as evidence:
-        task = wait_for_task(visit, bmc, uri) if uri else None
+        task = wait_for_task(visit, bmc, uri, entry.expected_seconds) if uri else None
         said = task.outcome if task is not None else (TaskOutcome.UNKNOWN if uri else TaskOutcome.ALREADY_CURRENT)
         evidence |= {"said": said.value, "messages": list(task.messages[:5]) if task is not None else []}
         missing = _read_back(visit, bmc, changes, patient=said is not TaskOutcome.FAILED)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from adapters.signatures import SignatureRefused, verify
@@ -51,14 +52,22 @@ def pass_gate(run: OperationRun, wave: Wave) -> None:
             key=f"wave-{wave.number}-round-{gate.round_number}-answer-{answers}",
         )
         answers += 1
-        if form.signature != RECORDED:
-            take_form(run, gate, policy, form)
+        hear(run, gate, policy, form, answers)
         gate = run.ledger.gates.current(run.operation, wave.number) or gate
     if gate.status is GateStatus.REJECTED:
         raise GateRejected(f"wave {wave.number} was rejected", operation=run.operation)
     if gate.status is GateStatus.TIMED_OUT:
         raise GateTimedOut(f"wave {wave.number}: nobody approved in time", operation=run.operation)
     run.set_state(OperationState.RUNNING)
+
+
+def hear(run: OperationRun, gate: Gate, policy: GatePolicy, form: ApprovalForm, answer: int) -> None:
+    """Judge a form once: Prefect hands a resumed run every earlier form of its gate again."""
+    mark = f"round-{gate.round_number}-answer-{answer}-of-{flow_run.id}"
+    if form.signature == RECORDED or run.ledger.waves.marked(run.operation, gate.wave, mark) is not None:
+        return
+    take_form(run, gate, policy, form)
+    run.ledger.waves.mark(run.operation, run.token, gate.wave, mark)
 
 
 def _standing_gate(run: OperationRun, wave: Wave) -> Gate | None:

@@ -15,6 +15,7 @@ from prefect.states import Cancelled, Completed
 
 from blocks.fleet import Fleet
 from fleet.errors import (
+    ConfigurationError,
     FailureBudgetSpent,
     GateRejected,
     GateTimedOut,
@@ -97,11 +98,14 @@ _KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
 
 @contextmanager
 def recorded_end(run: OperationRun) -> Iterator[End]:
-    """Write to the ledger how the operation ended, halted or done; any other end is left to the reconciler."""
+    """Write to the ledger how the operation ended, halted or done; any other end is left to the reconciler.
+
+    What a person must mend first halts it too: taken up again each minute, it would only fail again.
+    """
     end = End()
     try:
         yield end
-    except RolloutHalted as error:
+    except (RolloutHalted, ConfigurationError) as error:
         aborted = run.beat() is ControlVerb.ABORT
         state = OperationState.ABORTED if aborted else OperationState.HALTED
         kind = next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), ReasonKind.CONFLICT)

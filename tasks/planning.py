@@ -5,22 +5,20 @@ from __future__ import annotations
 import getpass
 import random
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from prefect.runtime import flow_run
 
 from blocks.fleet import Fleet
-from fleet.errors import ConfigurationError, FleetError, PreconditionError
-from fleet.model import Node, SchedulerNode, SchedulerState
+from fleet.errors import ConfigurationError, PreconditionError
 from fleet.plan import FirmwarePlan, check_unchanged, policy_of
-from fleet.rollout import BundleSource, NodeReading, plan_rollout
-from ledger import Operation
+from fleet.rollout import BundleSource, plan_rollout
+from ledger import Operation, OperationState
 from tasks.bundles import read_bundle
 from tasks.operations import OperationRun, is_alive, this_runner
+from tasks.reading import read_nodes
 
 KIND = "firmware_rollout"
-_READERS = 32
 
 
 def make_plan(
@@ -42,33 +40,6 @@ def make_plan(
     readings = read_nodes(fleet, nodes, progress)
     drawn = random.SystemRandom().randrange(2**31) if seed is None else seed
     return plan_rollout(spec, chosen, source, readings, fleet.clock.now(), drawn)
-
-
-def read_nodes(fleet: Fleet, nodes: tuple[Node, ...], progress: Callable[[int], None]) -> dict[str, NodeReading]:
-    """Every node's firmware and whether it has work; what could not be read says why."""
-    look = fleet.scheduler().look()
-    readings: dict[str, NodeReading] = {}
-
-    def read(node: Node) -> tuple[str, NodeReading]:
-        return node.name, _read(fleet, node, look.nodes.get(node.name), bool(look.jobs.get(node.name)))
-
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as executor:
-        for name, reading in executor.map(read, nodes):
-            readings[name] = reading
-            progress(len(readings))
-    return readings
-
-
-def _read(fleet: Fleet, node: Node, seen: SchedulerNode | None, busy: bool) -> NodeReading:
-    if seen is None and fleet.spec().scheduler.kind != "none":
-        return NodeReading(fault="the scheduler does not know it")
-    if seen is not None and seen.state is SchedulerState.DOWN:
-        return NodeReading(fault=f"down in the scheduler: {seen.reason or 'no reason given'}")
-    try:
-        with fleet.bmc(node) as bmc:
-            return NodeReading(bmc.read_firmware(), busy)
-    except FleetError as error:
-        return NodeReading(fault=f"its firmware could not be read: {error.message}")
 
 
 def open_operation(fleet: Fleet, plan: FirmwarePlan, actor: str) -> Operation:
@@ -109,7 +80,10 @@ def take_up(fleet: Fleet, operation: str) -> OperationRun:
         kept.runner, (fleet.clock.now() - (kept.heartbeat or kept.since)).total_seconds()
     )
     token = ledger.operations.claim(operation, this_runner(), takeover=dead)
-    return OperationRun(fleet, operation, token, plan)
+    run = OperationRun(fleet, operation, token, plan)
+    if kept.state in (OperationState.PLANNED, OperationState.HALTED):
+        run.set_state(OperationState.RUNNING)
+    return run
 
 
 def read_plan(operation: Operation) -> FirmwarePlan:

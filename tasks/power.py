@@ -12,6 +12,7 @@ from fleet.plan import Change, resets_for
 from fleet.ports import Bmc
 from ledger import Outcome
 from tasks.bmc import patiently, read_firmware, wait_until_ready
+from tasks.pace import Pace
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
 
@@ -31,11 +32,11 @@ def activate_bundle(visit: Visit, bundle: Bundle, stage: Stage) -> None:
     inventory = _settle_earlier_reset(visit, bmc)
     waiting = tuple(change for change, _ in not_yet(changes, inventory, _ACTIVE))
     for kind in resets_for(bundle, waiting):
-        carry_out_reset(visit, bmc, kind)
+        carry_out_reset(visit, bmc, kind, bundle.expected_reset_seconds(kind))
     read_back_active(visit, bmc, changes)
 
 
-def carry_out_reset(visit: Visit, bmc: Bmc, kind: ResetKind) -> None:
+def carry_out_reset(visit: Visit, bmc: Bmc, kind: ResetKind, expected_seconds: float) -> None:
     """Reset once and wait until BMC and host are back.
 
     Raises LeaseLost where the node is no longer ours, ResetIgnored where nothing changed.
@@ -48,8 +49,9 @@ def carry_out_reset(visit: Visit, bmc: Bmc, kind: ResetKind) -> None:
             bmc.reset(kind)
         except OutcomeUnknown:
             visit.say(f"reset {kind.value} was asked for, the connection broke: reads back")
+        up_by = visit.fleet.clock.monotonic() + expected_seconds
         _wait_for_change(visit, bmc, kind, before)
-        _wait_until_up(visit, bmc)
+        _wait_until_up(visit, bmc, up_by)
 
 
 def _wait_for_change(visit: Visit, bmc: Bmc, kind: ResetKind, before: ResetMarks) -> None:
@@ -79,13 +81,14 @@ def _told(kind: ResetKind, marks: ResetMarks) -> bool:
     return {ResetKind.HOST_REBOOT: host, ResetKind.BMC_RESET: bmc}.get(kind, host and bmc)
 
 
-def _wait_until_up(visit: Visit, bmc: Bmc) -> None:
+def _wait_until_up(visit: Visit, bmc: Bmc, up_by: float) -> None:
     """The BMC answers steadily, the host has power, and its operating system answers.
 
     Raises NodeUnreachable when the fleet's boot time is over.
     """
-    wait_until_ready(visit, bmc)
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    wait_until_ready(visit, bmc)
+    pace = Pace(clock, settings.poll_seconds, up_by - clock.monotonic())
     deadline = clock.monotonic() + settings.boot_timeout_seconds
     while True:
         why = _not_up(visit, bmc)
@@ -94,7 +97,7 @@ def _wait_until_up(visit: Visit, bmc: Bmc) -> None:
         if clock.monotonic() >= deadline:
             raise NodeUnreachable(f"not up after {settings.boot_timeout_seconds:.0f} s: {why}", node=visit.name)
         visit.say(f"boots: {why}")
-        clock.sleep(settings.poll_seconds)
+        pace.sleep()
 
 
 def _not_up(visit: Visit, bmc: Bmc) -> str | None:
@@ -122,7 +125,7 @@ def _settle_earlier_reset(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ..
         except ResetIgnored:
             visit.ledger.journal.finish(last.id, Outcome.FAILED, {"error": "the reset was never carried out"})
             continue
-        _wait_until_up(visit, bmc)
+        _wait_until_up(visit, bmc, visit.fleet.clock.monotonic())
         visit.ledger.journal.finish(last.id, Outcome.DONE, {"found": "its marks have changed"})
     return read_firmware(visit, bmc)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocks.fleet import Fleet
 from fleet.gates import GateStatus
 from fleet.reasons import ReasonKind
-from ledger import ControlVerb, Operation, OperationState
+from ledger import Control, ControlVerb, Operation, OperationState
 from tasks.gate import RECORDED
 from tasks.operations import is_alive
 from tasks.runs import resume_run, run_condition, start_run
@@ -22,8 +22,7 @@ def reconcile_operations(fleet: Fleet, name: str) -> list[str]:
 def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     """Nothing for an operation that a live process runs, or that waits for a person."""
     asked = fleet.ledger().operations.control(operation.id)
-    wants_end = asked is not None and asked.verb is ControlVerb.ABORT
-    if operation.state in _IDLE and not wants_end and not _in_hand(fleet, operation):
+    if operation.state in _IDLE and not _was_set_going(operation, asked) and not _in_hand(fleet, operation):
         return None
     silent = (fleet.clock.now() - (operation.heartbeat or operation.since)).total_seconds()
     if operation.runner is not None and is_alive(operation.runner, silent):
@@ -37,6 +36,15 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     if condition == "cancelled" and asked is None:
         fleet.ledger().operations.request(operation.id, ControlVerb.HALT, "Prefect UI", "its flow run was cancelled")
     return _start(fleet, name, operation, "its runner is gone")
+
+
+def _was_set_going(operation: Operation, asked: Control | None) -> bool:
+    """A person wants it to go on, or to end, and the run that was to do it may have died before it said so."""
+    if operation.state is OperationState.PLANNED:
+        return operation.flow_run_id is not None
+    if asked is None or asked.verb is ControlVerb.HALT:
+        return False
+    return asked.verb is ControlVerb.ABORT or asked.at > operation.since
 
 
 def _in_hand(fleet: Fleet, operation: Operation) -> bool:

@@ -7,6 +7,7 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
 
 from fleet.errors import ConfigurationError, TransientError
@@ -40,7 +41,7 @@ def start_run(fleet: str, operation: Operation) -> str:
 
 
 def resume_run(flow_run_id: str, form: dict[str, str]) -> bool:
-    """Resume a suspended run with a filled form; False where it is not suspended.
+    """Resume a suspended run with a filled form; False where it is not suspended, or not ready for a form yet.
 
     Raises TransientError where the server does not answer.
     """
@@ -48,10 +49,10 @@ def resume_run(flow_run_id: str, form: dict[str, str]) -> bool:
         with get_client(sync_client=True) as client:
             if not _is_suspended(client, flow_run_id):
                 return False
-            client.resume_flow_run(UUID(flow_run_id), run_input=form)
+            answer = client.resume_flow_run(UUID(flow_run_id), run_input=form)
     except httpx.HTTPError as error:
         raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
-    return True
+    return answer.status is SetStateStatus.ACCEPT
 
 
 def run_condition(flow_run_id: str | None) -> str:

@@ -117,13 +117,14 @@ async def _simple_update(bmc: Bmc, request: web.BaseRequest, _: Ids) -> web.Resp
 
 
 def _begin(bmc: Bmc, load: LoadImage, targets: tuple[str, ...], force: bool) -> web.Response:
+    wait = str(bmc.clock.real(BUSY_SECONDS))
     if bmc.updates.busy:
         return error(
             503,
             "ServiceTemporarilyUnavailable",
-            f"Another update is running. Retry in {BUSY_SECONDS} seconds.",
+            f"Another update is running. Retry in {wait} seconds.",
             "Wait until the running update has ended.",
-            {"Retry-After": str(BUSY_SECONDS)},
+            {"Retry-After": wait},
         )
     unknown = [id_ for id_ in targets if id_ not in bmc.firmware.components]
     if unknown:
@@ -132,7 +133,7 @@ def _begin(bmc: Bmc, load: LoadImage, targets: tuple[str, ...], force: bool) -> 
         text = "Firmware versions on server match catalog, applicable updates are not present in the repository."
         return error(400, "IDRAC.2.1.SUP029", text, "No response action is required.")
     task = bmc.updates.begin(load, targets, force)
-    return answer(dump(task_doc(bmc, task)), 202, {"Location": monitor_uri(task), "Retry-After": str(BUSY_SECONDS)})
+    return answer(dump(task_doc(bmc, task)), 202, {"Location": monitor_uri(task), "Retry-After": wait})
 
 
 async def _patch_host(bmc: Bmc, request: web.BaseRequest, _: Ids) -> web.Response:

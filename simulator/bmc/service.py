@@ -43,7 +43,7 @@ async def serve(bmc: Bmc, request: web.BaseRequest) -> web.StreamResponse:
     if public is not None:
         return public
     if bmc.phase is not Phase.UP:
-        return _busy("The service is starting.", STARTING_RETRY_SECONDS)
+        return _busy("The service is starting.", bmc.clock.real(STARTING_RETRY_SECONDS))
     if bmc.faults:
         refusal = await _misbehave(bmc, request, path)
         if refusal is not None:
@@ -69,8 +69,8 @@ def _public(bmc: Bmc, request: web.BaseRequest, path: str) -> web.Response | Non
 _PUBLIC = frozenset({"/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata"})
 
 
-def _busy(text: str, retry_after_seconds: float) -> web.Response:
-    headers = {"Retry-After": str(round(retry_after_seconds))}
+def _busy(text: str, retry_after_seconds: int) -> web.Response:
+    headers = {"Retry-After": str(retry_after_seconds)}
     return error(503, "ServiceTemporarilyUnavailable", text, "Wait, then send the request again.", headers)
 
 
@@ -81,8 +81,8 @@ async def _misbehave(bmc: Bmc, request: web.BaseRequest, path: str) -> web.Respo
     words = {"any", _request_word(path)}
     busy = bmc.faults.bite(FaultKind.BMC_503, where=lambda fault: fault.text("requests") in words)
     if busy is not None:
-        wait = busy.seconds("retry_after_seconds")
-        return _busy(f"The service is busy. Retry in {wait:.0f} seconds.", wait)
+        wait = bmc.clock.real(busy.seconds("retry_after_seconds"))
+        return _busy(f"The service is busy. Retry in {wait} seconds.", wait)
     token = request.headers.get("X-Auth-Token")
     if token and bmc.sessions.use(token) and bmc.faults.bite(FaultKind.SESSION_EXPIRES):
         bmc.sessions.clear()

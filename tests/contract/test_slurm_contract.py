@@ -17,6 +17,7 @@ from fleet.errors import ConfigurationError
 from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.ports import Scheduler
 from tests.contract.slurm_bench import SlurmBench, eventually
+from tests.contract.slurm_simulated import SimulatedBench, SimulatedHost, SimulatedSlurm
 from tests.real.slurm import RealSlurm, missing_parts
 
 ODD_REASONS = (
@@ -50,12 +51,20 @@ def _real() -> Iterator[SlurmBench]:
         yield _RealBench(slurm, SlurmScheduler(LocalHost({"SLURM_CONF": slurm.environment["SLURM_CONF"]})))
 
 
+@contextmanager
+def _simulated() -> Iterator[SlurmBench]:
+    with tempfile.TemporaryDirectory() as folder:
+        slurm = SimulatedSlurm(Path(folder))
+        yield SimulatedBench(slurm, SlurmScheduler(SimulatedHost(slurm)))
+
+
 BENCHES = [
+    pytest.param(_simulated, id="simulated"),
     pytest.param(
         _real,
         id="real",
         marks=[pytest.mark.slurm, pytest.mark.skipif(missing_parts() is not None, reason=missing_parts() or "")],
-    )
+    ),
 ]
 
 

@@ -11,6 +11,7 @@ down_revision = None
 
 def upgrade() -> None:
     _create_inventory()
+    _create_baselines()
     _create_operations()
     _create_work()
     _create_approvals()
@@ -87,6 +88,22 @@ def _create_inventory() -> None:
         sa.ForeignKeyConstraint(["node"], ["nodes.name"]),
         sa.PrimaryKeyConstraint("node", "id"),
     )
+
+
+def _create_baselines() -> None:
+    op.create_table(
+        "baselines",
+        sa.Column("id", _id(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["pool"], ["pools.name"]),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("baselines_by_pool", "baselines", ["pool", "kind", "id"])
 
 
 def _create_operations() -> None:

@@ -1,0 +1,77 @@
+"""`gpufleet nodes`: the ledger's inventory as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from cli.session import FleetOption, JsonOption, console, exits, open_fleet, print_json
+from fleet.errors import PreconditionError
+from fleet.model import NodeState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ledger import NodeRecord
+
+
+@exits
+def nodes(
+    pool: Annotated[str | None, typer.Option("--pool", help="Only nodes of this pool.")] = None,
+    rack: Annotated[str | None, typer.Option("--rack", help="Only nodes of this rack.")] = None,
+    state: Annotated[NodeState | None, typer.Option("--state", help="Only nodes in this state.")] = None,
+    fleet: FleetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Every node as the ledger knows it: where it is, its state, who holds it, and why.
+
+    Example: gpufleet nodes --pool train --state quarantined
+
+    Exit codes: 0, also where no node fits; 2 no such fleet or state; 6 no such pool or rack.
+    """
+    opened = open_fleet(fleet)
+    _check("pool", pool, opened.spec().pools)
+    _check("rack", rack, opened.spec().racks)
+    found = opened.ledger().inventory.nodes(pool, rack, state)
+    if as_json:
+        print_json({"nodes": [_node_json(record) for record in found]})
+        return
+    if not found:
+        empty = not opened.ledger().inventory.nodes()
+        console.print("no nodes yet: the first operation takes them from the fleet file" if empty else "no such nodes")
+        return
+    table = Table("node", "pool", "rack", "state", "since (UTC)", "held by", "why")
+    table.columns[0].no_wrap = True
+    for record in found:
+        place = (record.name, record.node.pool, record.node.rack, record.state.value)
+        cells = (*place, f"{record.since:%F %T}", record.operation or "", _why(record))
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
+def _check(what: str, name: str | None, known: Iterable[str]) -> None:
+    names = sorted(known)
+    if name is not None and name not in names:
+        raise PreconditionError(f"no {what} {name!r}; the fleet file has {', '.join(names[:8])}")
+
+
+def _why(record: NodeRecord) -> str:
+    cordon = None if record.cordoned is None else f"cordoned: {record.cordoned}"
+    return "; ".join(text for text in (record.reason, cordon) if text)
+
+
+def _node_json(record: NodeRecord) -> dict[str, object]:
+    return {
+        "node": record.name,
+        "pool": record.node.pool,
+        "rack": record.node.rack,
+        "model": record.node.model,
+        "state": record.state.value,
+        "reason": record.reason,
+        "since": record.since.isoformat(),
+        "operation": record.operation,
+        "cordoned": record.cordoned,
+    }

@@ -1,0 +1,104 @@
+"""Halt, resume, abort, cancel and kill in the middle of a wave, on a real Prefect server."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from cli.runtime_files import RunFolder
+from cli.runtime_process import flow_processes
+from ledger import NodeStatus, OperationState
+from tests.flows.operated_site import Site
+
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(600)]
+
+
+def _in_mid_flash(site: Site, operation: str) -> str:
+    """A node whose BMC is being sent an image."""
+
+    def look() -> str | None:
+        return next((row.node for row in site.rows(operation) if (row.waiting_for or "").startswith("BMC task")), None)
+
+    return site.wait(f"a node of {operation} in mid-flash", look)
+
+
+def _only_the_node_in_hand_was_finished(site: Site, operation: str, pool: str, node: str) -> None:
+    (other,) = set(site.nodes(pool)) - {node}
+    assert site.with_status(operation, NodeStatus.UPDATED) == [node]
+    assert site.with_status(operation, NodeStatus.PENDING) == [other]
+    assert site.at_rest(pool)
+    assert not site.truth().nodes[node].still_behind
+    assert not site.truth().nodes[other].flashed
+
+
+def _each_component_was_flashed_once(site: Site, pool: str) -> None:
+    for node in site.nodes(pool):
+        history = site.truth().nodes[node]
+        assert sorted(history.flash_order) == sorted(history.behind), node
+        assert not history.still_behind
+
+
+def test_a_halt_finishes_the_node_in_hand_and_resume_does_the_rest(site: Site) -> None:
+    operation = site.begin("halted")
+    node = _in_mid_flash(site, operation)
+    site.done("halt", operation, "--reason", "storage maintenance")
+    halted = site.wait_until(operation, OperationState.HALTED)
+    assert halted.reason == "halt was asked for"
+    _only_the_node_in_hand_was_finished(site, operation, "halted", node)
+
+    wrong_wave = site.gpufleet("resume", operation, "--wave", "2")
+    assert wrong_wave.returncode != 0
+    assert "would go on with wave 1" in wrong_wave.stderr
+    site.done("resume", operation, "--wave", "1")
+    site.wait_until(operation, OperationState.DONE)
+    _each_component_was_flashed_once(site, "halted")
+    assert site.at_rest("halted")
+
+
+def test_an_abort_finishes_the_node_in_hand_and_ends_for_good(site: Site) -> None:
+    operation = site.begin("aborted")
+    node = _in_mid_flash(site, operation)
+    site.done("abort", operation, "--reason", "bad release")
+    site.wait_until(operation, OperationState.ABORTED)
+    _only_the_node_in_hand_was_finished(site, operation, "aborted", node)
+    again = site.gpufleet("resume", operation)
+    assert again.returncode != 0
+    assert "is aborted" in again.stderr
+
+
+def test_a_cancel_in_the_prefect_ui_is_a_halt(site: Site) -> None:
+    operation = site.begin("cancelled")
+    node = _in_mid_flash(site, operation)
+    run = site.operation(operation).flow_run_id
+    cancelling = {"state": {"type": "CANCELLING"}, "force": False}
+    assert site.api.post(f"/flow_runs/{run}/set_state", json=cancelling).status_code in (200, 201)
+    site.wait("the cancelled run's end", lambda: site.run_state(operation) == "CANCELLED")
+    site.reconcile()
+    site.wait_until(operation, OperationState.HALTED, seconds=120)
+    _only_the_node_in_hand_was_finished(site, operation, "cancelled", node)
+    requests = [r for r in site.ledger.audit.tail(500, operation) if r.action == "operation.request"]
+    assert ["cancelled" in record.payload for record in requests] == [True]
+
+    site.done("resume", operation)
+    site.wait_until(operation, OperationState.DONE)
+    _each_component_was_flashed_once(site, "cancelled")
+
+
+def test_a_killed_flow_process_is_replaced_and_nothing_is_flashed_twice(site: Site) -> None:
+    operation = site.begin("killed")
+    _in_mid_flash(site, operation)
+    runner = site.operation(operation).runner
+    assert runner is not None
+    mine = [process for process in flow_processes(RunFolder(site.file).path) if process.pid == runner.pid]
+    assert len(mine) == 1
+    os.kill(runner.pid, signal.SIGKILL)
+    site.wait("the killed process's end", lambda: not mine[0].is_running() or mine[0].status() == "zombie")
+    site.done("up")
+    site.reconcile()
+    site.wait_until(operation, OperationState.DONE, seconds=120)
+    assert len(site.with_status(operation, NodeStatus.UPDATED)) == 2
+    _each_component_was_flashed_once(site, "killed")
+    assert site.at_rest("killed")
+    assert site.ledger.audit.verify() == []
