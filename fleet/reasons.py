@@ -15,4 +15,5 @@ class ReasonKind(StrEnum):
     BUDGET = "budget"  # rack, domain or pool limit: passes when other nodes return
     WINDOW = "window"  # outside the maintenance window
     BREAKER = "breaker"  # a pool lost nodes too fast
+    HEALTH = "health"  # the pool, or the nodes just changed, are not well
     PERSON = "person"  # somebody asked for it

@@ -23,7 +23,7 @@ from tasks.visit import Visit
 Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
-_RENEW_SECONDS = 240.0
+_RENEW_SECONDS = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Dispatcher:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
+        self._slotless = False
 
     def work(self) -> Stopped | None:
         """Visit every node of the wave; returns why it stopped before the last one, or None.
@@ -89,7 +90,7 @@ class Dispatcher:
 
     def _why_stuck(self) -> Stopped | None:
         """Nothing runs, nothing may go, and no operation's end would change that: a person must."""
-        if self._running or not self._refused:
+        if self._running or not self._refused or self._slotless:
             return None
         refused = next(iter(self._refused.values()))
         ledger = self._run.ledger
@@ -102,6 +103,7 @@ class Dispatcher:
     def _hand_out(self) -> None:
         """Lease and submit every unit that fits now; each rack is asked until it refuses once."""
         self._refused = {}
+        self._slotless = False
         self._run.ledger.inventory.record_cordons(findings_now(self._run.fleet))
         for unit in self._pending():
             racks = {self._inventory[node].rack for node in unit}
@@ -124,6 +126,7 @@ class Dispatcher:
             rack = self._inventory[node].rack
             slot = self._slots.take(rack, 1)
             if slot is None:
+                self._slotless = True  # a person lowered it, or nobody answers: it is waited for
                 self._let_go(unit)
                 return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up", ())
             self._hold(node, slot)

@@ -102,10 +102,17 @@ def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
         evidence["missing"] = [change.component for change in missing]
         if missing and said is TaskOutcome.UNKNOWN:
             raise FlashInterrupted(
-                f"the BMC lost task {uri}, and {missing[0].component} shows no {missing[0].desired}",
+                f"{_no_word_from(visit, bmc, uri)}, and {missing[0].component} shows no {missing[0].desired}",
                 node=visit.name,
                 component=missing[0].component,
             )
+
+
+def _no_word_from(visit: Visit, bmc: Bmc, uri: str) -> str:
+    """Why nobody knows how the task ended: a person treats a stuck BMC otherwise than a forgetful one."""
+    if patiently(visit, "reads its task", lambda: bmc.read_task(uri)) is None:
+        return f"the BMC lost task {uri}"
+    return f"BMC task {uri} did not end in {visit.fleet.spec().bmc.update_timeout_seconds:.0f} s"
 
 
 def _read_back(visit: Visit, bmc: Bmc, changes: tuple[Change, ...], patient: bool) -> tuple[Change, ...]:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from blocks.fleet import Fleet
-from fleet.errors import FleetError, RolloutHalted, TransientError
+from fleet.errors import FleetError, TransientError
 from fleet.model import Node, SchedulerState
 from fleet.plan import Wave
 from fleet.waves import max_out
 from tasks.health import findings_now
-from tasks.operations import OperationRun
+from tasks.operations import NotWell, OperationRun
 
 
 def check_pool_before(run: OperationRun, wave: Wave) -> None:
-    """Raise RolloutHalted where the pool is too sick for any node to leave it now."""
+    """Raise NotWell where the pool is too sick for any node to leave it now."""
     pool = run.plan.policy.pools[wave.pool]
     members = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
     out = {name: why for name, why in findings_now(run.fleet).items() if name in members}
     room = max_out(pool, len(members))
     if len(out) >= room > 0:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(out.items())[:8])
-        raise RolloutHalted(
+        raise NotWell(
             f"pool {wave.pool}: {len(out)} of {len(members)} nodes are out and {room} may be ({listed})",
             operation=run.operation,
         )
@@ -30,7 +30,7 @@ def check_pool_before(run: OperationRun, wave: Wave) -> None:
 def judge_wave(run: OperationRun, wave: Wave) -> None:
     """Judge the nodes that were updated, on complete data only.
 
-    Raises RolloutHalted with what is wrong, or with what could not be read.
+    Raises NotWell with what is wrong, or with what could not be read.
     """
     rows = run.ledger.operations.node_rows(run.operation, wave.number)
     updated = {row.node for row in rows if row.status == "updated"}
@@ -38,7 +38,7 @@ def judge_wave(run: OperationRun, wave: Wave) -> None:
     with ThreadPoolExecutor(16, thread_name_prefix="judge") as pool:
         findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, node), nodes) if finding]
     if findings:
-        raise RolloutHalted(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
+        raise NotWell(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
 
 
 def _ails(fleet: Fleet, node: Node) -> str | None:

@@ -33,6 +33,14 @@ class StoppedByRequest(RolloutHalted):
     """A person asked to halt or abort."""
 
 
+class BreakerTripped(RolloutHalted):
+    """A pool lost nodes too fast."""
+
+
+class NotWell(RolloutHalted):
+    """The pool before a wave, or the nodes after it, are not as they must be, or could not be read."""
+
+
 class BudgetStuck(RolloutHalted):
     """No node of the wave may leave service, and no operation's end would change that."""
 
@@ -93,6 +101,8 @@ _KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
     (GateTimedOut, ReasonKind.GATE),
     (PlanChanged, ReasonKind.CONFLICT),
     (BudgetStuck, ReasonKind.BUDGET),
+    (BreakerTripped, ReasonKind.BREAKER),
+    (NotWell, ReasonKind.HEALTH),
 )
 
 

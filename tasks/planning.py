@@ -5,13 +5,16 @@ from __future__ import annotations
 import getpass
 import random
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 from prefect.runtime import flow_run
+from pydantic import ValidationError
 
 from blocks.fleet import Fleet
 from fleet.errors import ConfigurationError, PreconditionError
 from fleet.plan import FirmwarePlan, check_unchanged, policy_of
+from fleet.reasons import ReasonKind
 from fleet.rollout import BundleSource, plan_rollout
 from ledger import Operation, OperationState
 from tasks.bundles import read_bundle
@@ -75,11 +78,16 @@ def take_up(fleet: Fleet, operation: str) -> OperationRun:
     kept = ledger.operations.get(operation)
     if kept.kind != KIND:
         raise PreconditionError(f"{operation} is a {kept.kind}, not a firmware rollout", operation=operation)
-    plan = read_plan(kept)
     dead = kept.runner is None or not is_alive(
         kept.runner, (fleet.clock.now() - (kept.heartbeat or kept.since)).total_seconds()
     )
     token = ledger.operations.claim(operation, this_runner(), takeover=dead)
+    try:
+        plan = read_plan(kept)
+    except ConfigurationError as error:
+        ledger.operations.set_state(operation, OperationState.HALTED, ReasonKind.CONFLICT, error.message, token)
+        ledger.operations.leave(operation, token)
+        raise
     run = OperationRun(fleet, operation, token, plan)
     if kept.state in (OperationState.PLANNED, OperationState.HALTED):
         run.set_state(OperationState.RUNNING)
@@ -88,10 +96,12 @@ def take_up(fleet: Fleet, operation: str) -> OperationRun:
 
 def read_plan(operation: Operation) -> FirmwarePlan:
     """The kept plan. Raises ConfigurationError where it was altered behind its digest."""
-    plan = FirmwarePlan.model_validate_json(operation.plan_json)
-    if plan.digest != operation.digest:
+    if sha256(operation.plan_json.encode()).hexdigest() != operation.digest:
         raise ConfigurationError(f"{operation.id}: the kept plan is not the one its digest names; plan again")
-    return plan
+    try:
+        return FirmwarePlan.model_validate_json(operation.plan_json)
+    except ValidationError as error:
+        raise ConfigurationError(f"{operation.id}: this version cannot read its plan; plan again") from error
 
 
 def check_plan(run: OperationRun) -> BundleSource:

@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 
-_LEASE_SECONDS = 900.0
+_LEASE_SECONDS = 180.0  # a slot whose id was lost in a crash is free again after this
 
 
 class RackSlots:

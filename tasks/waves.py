@@ -8,7 +8,7 @@ from fleet.reasons import ReasonKind
 from fleet.windows import next_open
 from ledger import OperationState
 from tasks.dispatch import Stopped
-from tasks.operations import BudgetStuck, OperationRun, StoppedByRequest
+from tasks.operations import BreakerTripped, BudgetStuck, OperationRun, StoppedByRequest
 
 _LOOK_SECONDS = 2.0
 
@@ -46,6 +46,7 @@ def stop_on(stopped: Stopped | None) -> None:
         ReasonKind.PERSON: StoppedByRequest,
         ReasonKind.FAILURE_BUDGET: FailureBudgetSpent,
         ReasonKind.BUDGET: BudgetStuck,
+        ReasonKind.BREAKER: BreakerTripped,
     }
     raise errors.get(stopped.kind, RolloutHalted)(stopped.text)
 

@@ -24,7 +24,7 @@ from tests.flows.operated_site import (
 
 _FAULTS = """\
 faults:
-  - {nodes: "gpu-[0017-0024]", kind: clock_1970}
+  - {nodes: "gpu-[0017-0025]", kind: clock_1970}
   - {nodes: gpu-0017, kind: task_vanishes}
   - {nodes: gpu-0018, kind: task_vanishes, staged: false}
   - {nodes: gpu-0019, kind: completed_old_version, times: 0}
@@ -33,6 +33,7 @@ faults:
   - {nodes: gpu-0022, kind: wrong_reset_ignored, times: 0}
   - {nodes: gpu-0023, kind: completed_with_warnings, times: 0}
   - {nodes: gpu-0024, kind: stale_inventory}
+  - {nodes: gpu-0025, kind: stuck_task, times: 0}
 """
 
 

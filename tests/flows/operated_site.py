@@ -51,7 +51,7 @@ POOLS: Mapping[str, int] = {
     "cancelled": 2,
     "aborted": 2,
     "killed": 2,
-    "faulty": 8,
+    "faulty": 9,
 }
 """Pool → its nodes; the simulator numbers them in this order."""
 
@@ -150,7 +150,8 @@ class Site:
     def run_state(self, operation: str) -> str:
         """Prefect's state type of the operation's flow run."""
         run = self.operation(operation).flow_run_id
-        return str(self.api.get(f"/flow_runs/{run}").json()["state_type"])
+        answer = self.api.get(f"/flow_runs/{run}")
+        return str(answer.json()["state_type"]) if answer.status_code == 200 else f"HTTP {answer.status_code}"
 
     def process_lives(self, operation: str) -> bool:
         """Whether the process that claimed the operation last is still there."""
@@ -190,9 +191,19 @@ class Site:
     def resume_in_ui(self, operation: str, form: Mapping[str, str] | None) -> str:
         """What Prefect's UI sends for its Resume button, filled or empty; Prefect's answer (ACCEPT, REJECT …)."""
         run = self.operation(operation).flow_run_id
-        answer = self.api.post(f"/flow_runs/{run}/resume", json={"run_input": form})
+        return str(self.post(f"/flow_runs/{run}/resume", {"run_input": form})["status"])
+
+    def post(self, path: str, body: Mapping[str, object]) -> Mapping[str, object]:
+        """The answer of Prefect's API; a locked SQLite (503) is asked again, as Prefect's own clients do."""
+
+        def ask() -> httpx.Response | None:
+            answer = self.api.post(path, json=body)
+            return None if answer.status_code == 503 else answer
+
+        answer = self.wait(f"an answer to {path}", ask)
         assert answer.status_code in (200, 201), answer.text
-        return str(answer.json()["status"])
+        answered: Mapping[str, object] = answer.json()
+        return answered
 
     def fill_form(self, operation: str, signature: str, **other: str) -> None:
         """Fill the Resume form of a suspended run, and wait until a process has taken the operation up."""
@@ -216,7 +227,8 @@ class Site:
 
     def reconcile(self) -> None:
         """Ask for a reconciliation now; the schedule's comes within a minute."""
-        assert start_deployment(self.port, RunFolder(self.file).auth(), "reconcile/reconcile")
+        auth = RunFolder(self.file).auth()
+        self.wait("a reconciliation", lambda: start_deployment(self.port, auth, "reconcile/reconcile"))
 
     def truth(self) -> Verdict:
         return judge(self.folder / "truth.jsonl")

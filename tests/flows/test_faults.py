@@ -22,6 +22,7 @@ ENDS = {
     "gpu-0022": (FAILED, "its marks did not change"),
     "gpu-0023": (UPDATED, ""),  # completed with warnings
     "gpu-0024": (UPDATED, ""),  # the inventory lagged
+    "gpu-0025": (FAILED, "did not end in"),  # its task was stuck
 }
 
 
