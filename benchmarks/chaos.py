@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -28,7 +29,7 @@ from cli.demo import simulated
 from cli.runtime_files import RunFolder
 from cli.runtime_process import flow_processes, read_record
 from simulator.scenario import Scenario, ScenarioFleet
-from simulator.verdict import judge
+from simulator.verdict import Expectations, judge
 
 VICTIMS = ("flow", "worker", "server", "everything")
 ENDED = ("done", "halted", "aborted", "failed")
@@ -79,6 +80,17 @@ def approve_open(fleet: Path, folder: Path, operation: str) -> dict[str, object]
     return state
 
 
+def gate_rounds(fleet: Path) -> dict[int, int]:
+    """How often each wave's gate was opened: more than once is asking twice."""
+    records = json.loads(gpufleet(fleet, "audit", "tail", "-n", "100000", "--json"))
+    opened: Counter[int] = Counter()
+    for record in records["records"] if isinstance(records, dict) else records:
+        if record["action"] == "gate.open":
+            payload = record["payload"]
+            opened[int((json.loads(payload) if isinstance(payload, str) else payload)["wave"])] += 1
+    return dict(opened)
+
+
 def one_run(seed: int, nodes: int, scale: float, keep: Path | None) -> dict[str, object]:
     rng = random.Random(seed)
     folder = Path(tempfile.mkdtemp(prefix=f"gpufleet-chaos-{seed}-"))
@@ -105,11 +117,16 @@ def one_run(seed: int, nodes: int, scale: float, keep: Path | None) -> dict[str,
                     gpufleet(fleet, "up")
                 state = approve_open(fleet, folder, operation)
                 time.sleep(0.5)
-            verdict = judge(folder / "truth.jsonl")
+            rows = json.loads(gpufleet(fleet, "status", operation, "--json"))["nodes"]
+            updated = frozenset(row["node"] for row in rows if row["status"] == "updated")
+            verdict = judge(folder / "truth.jsonl", Expectations(updated=updated))
+            gates = gate_rounds(fleet)
             audit = json.loads(gpufleet(fleet, "audit", "verify", "--json"))
         finally:
             gpufleet(fleet, "down")
     wrong = list(verdict.wrong()) + [f"audit: {fault}" for fault in audit["faults"]]
+    wrong += [f"{row['node']}: {row['status']} {row['reason']}" for row in rows if row["status"] != "updated"]
+    wrong += [f"wave {wave}: its gate was opened {rounds} times" for wave, rounds in gates.items() if rounds > 1]
     if state["state"] != "done":
         wrong.append(f"operation ended {state['state']}: {state.get('reason')}")
     if keep is not None and wrong:

@@ -133,35 +133,41 @@ def approve(
 
 
 @exits
-def halt(operation: OperationArgument, reason: ReasonOption = "", fleet: FleetOption = None) -> None:
+def halt(
+    operation: OperationArgument, reason: ReasonOption = "", fleet: FleetOption = None, as_json: JsonOption = False
+) -> None:
     """Touch no further node; nodes in hand are finished. `gpufleet resume` goes on.
 
     Example: gpufleet halt fw-20261130-7k3q --reason "storage maintenance"
 
     Exit codes: 0 asked for; 6 no such operation, or it is over.
     """
-    from ledger import ControlVerb
-
-    opened = open_fleet(fleet)
-    opened.ledger().operations.request(operation, ControlVerb.HALT, actor(), reason)
-    _nudge(opened)
-    console.print(f"{operation}: nodes in hand are finished, then it halts")
+    _ask_to_stop(operation, "halt", reason, fleet, as_json)
 
 
 @exits
-def abort(operation: OperationArgument, reason: ReasonOption = "", fleet: FleetOption = None) -> None:
+def abort(
+    operation: OperationArgument, reason: ReasonOption = "", fleet: FleetOption = None, as_json: JsonOption = False
+) -> None:
     """End the operation for good: nodes in hand are finished, no new one is touched.
 
     Example: gpufleet abort fw-20261130-7k3q --reason "bad release"
 
     Exit codes: 0 asked for; 6 no such operation, or it is over.
     """
+    _ask_to_stop(operation, "abort", reason, fleet, as_json)
+
+
+def _ask_to_stop(operation: str, verb: str, reason: str, fleet: Path | None, as_json: bool) -> None:
     from ledger import ControlVerb
 
     opened = open_fleet(fleet)
-    opened.ledger().operations.request(operation, ControlVerb.ABORT, actor(), reason)
+    opened.ledger().operations.request(operation, ControlVerb(verb), actor(), reason)
     _nudge(opened)
-    console.print(f"{operation}: nodes in hand are finished, then it ends")
+    if as_json:
+        print_json({"operation": operation, "asked": verb})
+    else:
+        console.print(f"{operation}: nodes in hand are finished, then it {verb}s")
 
 
 @exits
@@ -170,6 +176,7 @@ def resume(
     wave: Annotated[int | None, typer.Option("--wave", help="The wave that you expect it to go on with.")] = None,
     reason: ReasonOption = "",
     fleet: FleetOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take a halted operation up again where it stood; a rejected or timed-out gate is asked anew.
 
@@ -189,7 +196,10 @@ def resume(
         raise PreconditionError(f"{operation} is {kept.state.value}: there is nothing to resume")
     opened.ledger().operations.request(operation, ControlVerb.RESUME, actor(), reason, stands_at)
     _start(opened, opened.ledger().operations.get(operation))
-    console.print(f"{operation}: goes on with wave {stands_at}")
+    if as_json:
+        print_json({"operation": operation, "asked": "resume", "wave": stands_at})
+    else:
+        console.print(f"{operation}: goes on with wave {stands_at}")
 
 
 def _next_wave(fleet: Fleet, operation: str) -> int:
@@ -209,7 +219,7 @@ def _nudge(fleet: Fleet) -> None:
 
     try:
         for line in reconcile_operations(fleet, block_name(fleet.spec().fleet)):
-            console.print(line, highlight=False)
+            errors.print(line, highlight=False)
     except TransientError as error:
         errors.print(f"heard at the next `gpufleet up`: {error.message}", highlight=False)
 

@@ -27,8 +27,10 @@ def judge_after_update(system: SystemReading, listed: str | None, expected_gpus:
     wanted = expected_gpus if expected_gpus is not None else len(system.gpus) or None
     if listed is None:
         findings.append("the host could not list its GPUs (nvidia-smi -L)")
-    elif wanted is not None:
+    else:
         found = len(set(_LISTED.findall(listed)))
-        if found != wanted:
+        if wanted is not None and found != wanted:
             findings.append(f"the host shows {found} GPUs, not {wanted}")
+        elif not found:
+            findings.append("the host shows no GPU")
     return Verdict(not findings, tuple(findings))

@@ -20,10 +20,22 @@ def validate_node(visit: Visit) -> None:
     visit.ledger.inventory.move(visit.name, NodeState.VALIDATING, "validates", visit.operation)
     visit.say("validates")
     with visit.step("validate", {}) as evidence:
-        verdict = _look(visit, visit.bmc)
+        verdict = _settled_verdict(visit, visit.bmc)
         evidence |= {"passed": verdict.passed, "findings": list(verdict.findings)}
         if not verdict.passed:
             raise BurnInFailed("; ".join(verdict.findings), node=visit.name, evidence=verdict.findings)
+
+
+def _settled_verdict(visit: Visit, bmc: Bmc) -> Verdict:
+    """The first good verdict, or the last one in the fleet's settle time: SSH is up before the GPU driver is."""
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.settle_seconds
+    while True:
+        verdict = _look(visit, bmc)
+        if verdict.passed or clock.monotonic() >= deadline:
+            return verdict
+        visit.say(f"validates: {verdict.findings[0]}")
+        clock.sleep(settings.poll_seconds)
 
 
 def _look(visit: Visit, bmc: Bmc) -> Verdict:
@@ -34,5 +46,5 @@ def _look(visit: Visit, bmc: Bmc) -> Verdict:
         listed = answer.stdout if answer.code == 0 else None
     except TransientError:
         listed = None
-    seen = visit.fleet.scheduler().look().nodes.get(visit.name)
+    seen = visit.look().nodes.get(visit.name)
     return judge_after_update(system, listed, None if seen is None else seen.gpus)

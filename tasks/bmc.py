@@ -39,6 +39,25 @@ def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
     return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
 
 
+def patiently_change(visit: Visit, what: str, act: Callable[[], T]) -> T:
+    """Do something once that changes the BMC; one that refuses because it is busy or away has done nothing.
+
+    It may be asked again then, for at most the fleet's ready time and while the node is still ours.
+    """
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.ready_timeout_seconds
+    while True:
+        try:
+            return act()
+        except (NodeUnreachable, BmcBusy) as error:
+            if clock.monotonic() >= deadline:
+                raise
+            visit.say(f"{what}: BMC {error.message}")
+            asked = error.retry_after_seconds if isinstance(error, BmcBusy) else None
+            clock.sleep(min(asked or settings.poll_seconds, max(settings.poll_seconds, 30.0)))
+            visit.check_undisturbed()
+
+
 def wait_until_ready(visit: Visit, bmc: Bmc, expected_seconds: float = 0.0) -> tuple[FirmwareComponent, ...]:
     """Wait for several good inventories in a row; the last one is the answer.
 
@@ -84,8 +103,11 @@ def wait_for_task(visit: Visit, bmc: Bmc, uri: str, expected_seconds: float) -> 
     return None
 
 
-def wait_for_running_update(visit: Visit, bmc: Bmc) -> RedfishTask | None:
-    """The update that runs on this BMC now, followed to its end; None where none runs."""
+def wait_for_running_update(visit: Visit, bmc: Bmc) -> tuple[RedfishTask, ...]:
+    """Wait until no update runs on this BMC; every task that it knows then."""
     tasks = patiently(visit, "reads its tasks", bmc.read_tasks)
     running = next((task for task in tasks if task.outcome in _RUNNING), None)
-    return None if running is None else wait_for_task(visit, bmc, running.uri, 0.0)
+    if running is None:
+        return tasks
+    wait_for_task(visit, bmc, running.uri, 0.0)
+    return patiently(visit, "reads its tasks", bmc.read_tasks)

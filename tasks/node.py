@@ -24,7 +24,7 @@ from tasks.firmware import flash_bundle
 from tasks.power import activate_bundle
 from tasks.presets import DISRUPTS, step
 from tasks.scheduler import drain_node, keep_cordoned, return_node
-from tasks.unit import wait_for_unit
+from tasks.unit import meet_unit, wait_for_unit
 from tasks.visit import Visit
 
 
@@ -70,29 +70,37 @@ def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
         return _keep_quarantined(visit)
     try:
-        if not visit.begun("return"):
-            _change(visit, firmware, steps)
-        return_node(visit)
+        returning = visit.last("return")
+        if returning is not None:
+            return _return(visit, NodeStatus(str(returning.intent["status"])), str(returning.intent["reason"]))
+        _change(visit, firmware, steps)
+        return _return(visit, NodeStatus.UPDATED if visit.plan.changes else NodeStatus.UNCHANGED)
     except NotDrained as error:
-        return_node(visit)
-        return VisitResult(visit.name, NodeStatus.SKIPPED, error.message)
+        return _return(visit, NodeStatus.SKIPPED, error.message)
     except LeaseLost as error:
         return _yield_node(visit, error)
     except FleetError as error:
         return _give_up(visit, error)
     finally:
         visit.close()
-    changed = NodeStatus.UPDATED if visit.plan.changes else NodeStatus.UNCHANGED
-    return VisitResult(visit.name, changed, "")
+
+
+def _return(visit: Visit, status: NodeStatus, reason: str = "") -> VisitResult:
+    return_node(visit, status, reason)
+    return VisitResult(visit.name, status, reason)
 
 
 def _change(visit: Visit, firmware: Firmware, steps: Steps) -> None:
     steps.drain(visit)
     wait_for_unit(visit, "drain")
     _ensure_maintenance(visit)
-    for stage in firmware.stages if visit.plan.changes else ():
-        steps.flash(visit, stage, firmware.images)
-        steps.activate(visit, firmware.bundle, stage)
+    for number, stage in enumerate(firmware.stages):
+        if visit.plan.changes:
+            steps.flash(visit, stage, firmware.images)
+        meet_unit(visit, f"flash:{number}")  # a reset may take the whole domain down: nobody may be flashing then
+        if visit.plan.changes:
+            steps.activate(visit, firmware.bundle, stage)
+        meet_unit(visit, f"activate:{number}")
     steps.validate(visit)
     wait_for_unit(visit, "validate")
 
@@ -116,8 +124,7 @@ def _give_up(visit: Visit, error: FleetError) -> VisitResult:
         e.step.startswith(("push:", "reset:")) for e in visit.ledger.journal.entries(visit.operation, visit.name)
     )
     if untouched and isinstance(error, PreconditionError | ConfigurationError | SchedulerUnreachable):
-        return_node(visit)
-        return VisitResult(visit.name, NodeStatus.SKIPPED, error.message)
+        return _return(visit, NodeStatus.SKIPPED, error.message)
     visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, str(error), visit.operation)
     return _keep_quarantined(visit)
 
@@ -125,5 +132,7 @@ def _give_up(visit: Visit, error: FleetError) -> VisitResult:
 def _keep_quarantined(visit: Visit) -> VisitResult:
     """Also where an earlier runner died between the verdict and the cordon."""
     reason = visit.ledger.inventory.node(visit.name).reason
+    if visit.before.state is NodeState.QUARANTINED:  # not by this operation, and no failure of its own
+        return VisitResult(visit.name, NodeStatus.SKIPPED, f"was quarantined before: {reason}")
     keep_cordoned(visit, reason)
     return VisitResult(visit.name, NodeStatus.FAILED, reason)

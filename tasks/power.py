@@ -11,7 +11,7 @@ from fleet.model import FirmwareComponent, PowerState, ResetKind, ResetMarks
 from fleet.plan import Change, resets_for
 from fleet.ports import Bmc
 from ledger import Outcome
-from tasks.bmc import patiently, read_firmware, wait_until_ready
+from tasks.bmc import patiently, patiently_change, read_firmware, wait_for_running_update, wait_until_ready
 from tasks.pace import Pace
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
@@ -39,14 +39,16 @@ def activate_bundle(visit: Visit, bundle: Bundle, stage: Stage) -> None:
 def carry_out_reset(visit: Visit, bmc: Bmc, kind: ResetKind, expected_seconds: float) -> None:
     """Reset once and wait until BMC and host are back.
 
-    Raises LeaseLost where the node is no longer ours, ResetIgnored where nothing changed.
+    Raises LeaseLost where the node is no longer ours, NotDrained where it has work again, ResetIgnored where
+    nothing changed.
     """
-    visit.check_ours()
+    wait_for_running_update(visit, bmc)  # a reset in the middle of a write may leave a board without firmware
+    visit.check_undisturbed()
     before = patiently(visit, "reads its reset marks", bmc.read_reset_marks)
     visit.say(f"does the reset: {kind.value}")
     with visit.step(f"reset:{kind.value}", _detail(before)):
         try:
-            bmc.reset(kind)
+            patiently_change(visit, f"reset {kind.value}", lambda: bmc.reset(kind))
         except OutcomeUnknown:
             visit.say(f"reset {kind.value} was asked for, the connection broke: reads back")
         up_by = visit.fleet.clock.monotonic() + expected_seconds

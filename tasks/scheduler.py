@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from blocks.scheduler import SchedulerLook
 from fleet.drain import DrainStatus, judge_drain
-from fleet.errors import LeaseLost, NotDrained, SchedulerUnreachable
+from fleet.errors import LeaseLost, NotDrained
 from fleet.model import NodeState, SchedulerNode
+from ledger import NodeStatus
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
 
-T = TypeVar("T")
+_REASON_LENGTH = 300  # a reason is one line of `scontrol show node -o`
 
 
 @step("drain {visit.name}", DISRUPTS)
@@ -37,31 +34,15 @@ def ensure_cordoned(visit: Visit) -> bool:
     seen = _seen_now(visit)
     if seen is not None and seen.cordoned:
         return False
-    if visit.done("cordon"):
+    if visit.done("cordon") and visit.taken_back(seen):
         raise LeaseLost("was undrained by hand while the operation held it", node=visit.name)
     with visit.step("cordon", {"reason": visit.cordon_reason}):
-        _patiently(visit, lambda: visit.fleet.scheduler().cordon((visit.name,), visit.cordon_reason))
+        visit.ask_scheduler(lambda: visit.fleet.scheduler().cordon((visit.name,), visit.cordon_reason))
     return True
 
 
-def _patiently(visit: Visit, ask: Callable[[], T]) -> T:
-    """Ask until the scheduler answers; cordoning and uncordoning twice does no harm."""
-    while True:
-        try:
-            return ask()
-        except SchedulerUnreachable as error:
-            visit.ledger.operations.check(visit.operation, visit.token)
-            visit.say(f"scheduler does not answer: {error.message}")
-            visit.fleet.clock.sleep(visit.fleet.spec().scheduler.poll_seconds)
-
-
-def _look_now(visit: Visit) -> SchedulerLook:
-    asked = visit.fleet.clock.monotonic()
-    return _patiently(visit, lambda: visit.fleet.scheduler().look(newer_than=asked))
-
-
 def _seen_now(visit: Visit) -> SchedulerNode | None:
-    return _look_now(visit).nodes.get(visit.name)
+    return visit.look(newer_than=visit.fleet.clock.monotonic()).nodes.get(visit.name)
 
 
 def _wait_until_empty(visit: Visit) -> str:
@@ -82,23 +63,25 @@ def _wait_until_empty(visit: Visit) -> str:
 
 def _judge(visit: Visit, asked: float) -> DrainStatus:
     """From a look that was taken after the cordon."""
-    look = _patiently(visit, lambda: visit.fleet.scheduler().look(newer_than=asked))
+    look = visit.look(newer_than=asked)
     return judge_drain(visit.name, look.nodes.get(visit.name), look.jobs.get(visit.name, ()))
 
 
-def return_node(visit: Visit) -> None:
-    """Give the node back as it was found: uncordoned only where the cordon is ours."""
-    if not visit.before.cordoned:
+def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
+    """Give the node back as it was found: a cordon is lifted only where its reason says that it is ours.
+
+    What became of the node is written down first, so that a runner that finds the return begun says the same.
+    """
+    with visit.step("return", {"status": status.value, "reason": reason}):
         seen = _seen_now(visit)
         if seen is not None and seen.cordoned and seen.reason == visit.cordon_reason:
-            with visit.step("return", {}):
-                _patiently(visit, lambda: visit.fleet.scheduler().uncordon((visit.name,)))
+            visit.ask_scheduler(lambda: visit.fleet.scheduler().uncordon((visit.name,)))
     visit.ledger.inventory.move(visit.name, visit.before.state, "returned", visit.operation)
 
 
 def keep_cordoned(visit: Visit, why: str) -> None:
     """Leave the node out of service, with the true reason where the cordon is ours."""
     seen = _seen_now(visit)
-    if seen is None or not seen.cordoned or seen.reason == visit.cordon_reason:
-        reason = f"{visit.cordon_reason} quarantined: {why}"
-        _patiently(visit, lambda: visit.fleet.scheduler().cordon((visit.name,), reason))
+    if seen is not None and (not seen.cordoned or seen.reason == visit.cordon_reason):
+        reason = " ".join(f"{visit.cordon_reason} quarantined: {why}".split())[:_REASON_LENGTH]
+        visit.ask_scheduler(lambda: visit.fleet.scheduler().cordon((visit.name,), reason))

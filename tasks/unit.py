@@ -27,6 +27,15 @@ def wait_for_unit(visit: Visit, step_name: str) -> None:
             clock.sleep(visit.fleet.spec().scheduler.poll_seconds)
 
 
+def meet_unit(visit: Visit, step_name: str) -> None:
+    """Write down that this node has finished `step_name`, and wait for the others of its unit."""
+    if len(visit.unit) > 1:
+        if not visit.done(step_name):
+            with visit.step(step_name, {}):
+                pass
+        wait_for_unit(visit, step_name)
+
+
 def _passed(visit: Visit, node: str, step_name: str, rows: dict[str, NodeStatus]) -> bool:
     last = visit.ledger.journal.last(visit.operation, node, step_name)
     return rows.get(node) is NodeStatus.UPDATED or (last is not None and last.outcome is Outcome.DONE)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 from blocks.fleet import Fleet
-from fleet.errors import FleetError, LeaseLost, OutcomeUnknown
-from fleet.model import Node
+from blocks.scheduler import SchedulerLook
+from fleet.errors import FleetError, LeaseLost, NotDrained, OutcomeUnknown, SchedulerUnreachable
+from fleet.model import Node, SchedulerNode
 from fleet.ownership import Before
 from fleet.plan import NodePlan
 from fleet.ports import Bmc
-from ledger import Ledger, Outcome
+from ledger import Entry, Ledger, Outcome
+
+T = TypeVar("T")
 
 
 class Visit:
@@ -70,12 +74,45 @@ class Visit:
             self._said = waiting_for
             self.ledger.operations.say(self.operation, self.name, waiting_for)
 
+    def ask_scheduler(self, ask: Callable[[], T]) -> T:
+        """Ask until the scheduler answers; cordoning and uncordoning twice does no harm.
+
+        Raises LeaseLost where another runner takes over meanwhile.
+        """
+        while True:
+            try:
+                return ask()
+            except SchedulerUnreachable as error:
+                self.ledger.operations.check(self.operation, self.token)
+                self.say(f"scheduler does not answer: {error.message}")
+                self.fleet.clock.sleep(self.fleet.spec().scheduler.poll_seconds)
+
+    def look(self, newer_than: float = float("-inf")) -> SchedulerLook:
+        """What the scheduler says, asked for after monotonic `newer_than`; one that is away is waited for."""
+        return self.ask_scheduler(lambda: self.fleet.scheduler().look(newer_than=newer_than))
+
+    def taken_back(self, seen: SchedulerNode | None) -> bool:
+        """Whether a person undrained a node that was cordoned. Without a workload manager nobody can."""
+        return seen is not None and not seen.cordoned and self.fleet.spec().scheduler.kind != "none"
+
     def check_ours(self) -> None:
         """Raise LeaseLost unless this runner is the operation's and a person has not taken the node back."""
         self.ledger.operations.check(self.operation, self.token)
-        seen = self.fleet.scheduler().look().nodes.get(self.name)
-        if seen is not None and not seen.cordoned:
+        if self.taken_back(self.look().nodes.get(self.name)):
             raise LeaseLost("was undrained by hand while the operation held it", node=self.name)
+
+    def check_undisturbed(self) -> None:
+        """As check_ours, right before something disruptive; no node of the unit may have work again.
+
+        Raises NotDrained where one has: somebody let work in after the drain.
+        """
+        self.check_ours()
+        look = self.look()
+        for name in self.unit:
+            if self.taken_back(look.nodes.get(name)):
+                raise NotDrained(f"{name} of its domain is back in service", node=self.name)
+            for job in look.jobs.get(name, ()):
+                raise NotDrained(f"job {job.id} of {job.user} began on {name} after the drain", node=self.name)
 
     @contextmanager
     def step(self, name: str, detail: Mapping[str, object]) -> Iterator[dict[str, object]]:
@@ -94,9 +131,9 @@ class Visit:
 
     def done(self, name: str) -> bool:
         """Whether this operation has already finished the step on this node."""
-        last = self.ledger.journal.last(self.operation, self.name, name)
+        last = self.last(name)
         return last is not None and last.outcome is Outcome.DONE
 
-    def begun(self, name: str) -> bool:
-        """Whether this operation has ever begun the step on this node."""
-        return self.ledger.journal.last(self.operation, self.name, name) is not None
+    def last(self, name: str) -> Entry | None:
+        """This operation's newest try of the step on this node."""
+        return self.ledger.journal.last(self.operation, self.name, name)

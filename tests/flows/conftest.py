@@ -24,16 +24,21 @@ from tests.flows.operated_site import (
 
 _FAULTS = """\
 faults:
-  - {nodes: "gpu-[0017-0025]", kind: clock_1970}
-  - {nodes: gpu-0017, kind: task_vanishes}
-  - {nodes: gpu-0018, kind: task_vanishes, staged: false}
-  - {nodes: gpu-0019, kind: completed_old_version, times: 0}
-  - {nodes: gpu-0020, kind: update_fails_first_n}
-  - {nodes: gpu-0021, kind: exception_with_extended_info, times: 0}
-  - {nodes: gpu-0022, kind: wrong_reset_ignored, times: 0}
-  - {nodes: gpu-0023, kind: completed_with_warnings, times: 0}
-  - {nodes: gpu-0024, kind: stale_inventory}
-  - {nodes: gpu-0025, kind: stuck_task, times: 0}
+  - {nodes: gpu-0001, kind: bmc_503}
+  - {nodes: gpu-0002, kind: refused}
+  - {nodes: gpu-0003, kind: task_vanishes, staged: false}
+  - {nodes: gpu-0004, kind: completed_old_version, times: 0}
+  - {nodes: gpu-0005, kind: completed_with_warnings}
+  - {nodes: gpu-0006, kind: exception_with_extended_info, times: 0}
+  - {nodes: gpu-0007, kind: already_current, times: 0}
+  - {nodes: gpu-0008, kind: slow_answers}
+  - {nodes: gpu-0009, kind: session_expires}
+  - {nodes: gpu-0010, kind: truncated_body}
+  - {nodes: gpu-0011, kind: stuck_task, times: 0}
+  - {nodes: gpu-0012, kind: stale_inventory}
+  - {nodes: gpu-0013, kind: wrong_reset_ignored, times: 0}
+  - {nodes: gpu-0014, kind: clock_1970}
+  - {nodes: gpu-0015, kind: update_fails_first_n}
 """
 
 

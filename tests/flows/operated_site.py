@@ -40,6 +40,7 @@ ROLES = {OPERATOR: "operator", OTHER_OPERATOR: "operator", SECURITY: "security"}
 HALTED_EXIT, REFUSED_EXIT = 7, 8
 
 POOLS: Mapping[str, int] = {
+    "faulty": 15,
     "signed": 2,
     "two": 1,
     "free": 1,
@@ -47,18 +48,17 @@ POOLS: Mapping[str, int] = {
     "rejected": 1,
     "policy": 1,
     "bundle": 1,
-    "halted": 2,
-    "cancelled": 2,
-    "aborted": 2,
+    "halted": 4,
+    "cancelled": 4,
+    "aborted": 4,
     "killed": 2,
-    "faulty": 9,
 }
 """Pool → its nodes; the simulator numbers them in this order."""
 
 BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty")
 ONE_AT_A_TIME = ("halted", "cancelled", "aborted")
 BEGUN_TOGETHER = ("faulty", "late", "signed", "two", "free", "rejected", "policy", "bundle")
-LATE_SECONDS = 12.0
+LATE_SECONDS = 30.0
 
 
 @dataclass
@@ -301,7 +301,7 @@ def _pool(name: str, template: dict[str, object], gate: dict[str, object]) -> di
     # Without production, the pool's order among others plays no part.
     return {
         **template,
-        "capacity_floor": 0.5 if name in ONE_AT_A_TIME else 0.0,
+        "capacity_floor": 0.75 if name in ONE_AT_A_TIME else 0.0,
         "rack_limit": POOLS[name],
         "breaker": {"share": 1.0, "window_seconds": 1.0, "floor_nodes": 99},
         "waves": {

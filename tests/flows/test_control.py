@@ -24,13 +24,21 @@ def _in_mid_flash(site: Site, operation: str) -> str:
     return site.wait(f"a node of {operation} in mid-flash", look)
 
 
-def _only_the_node_in_hand_was_finished(site: Site, operation: str, pool: str, node: str) -> None:
-    (other,) = set(site.nodes(pool)) - {node}
-    assert site.with_status(operation, NodeStatus.UPDATED) == [node]
-    assert site.with_status(operation, NodeStatus.PENDING) == [other]
+def _nodes_in_hand_were_finished(site: Site, operation: str, pool: str) -> None:
+    """Every node that was leased before the request is updated, the others are as they were."""
+    records = site.ledger.audit.tail(2000)
+    asked = next(r.seq for r in records if (r.action, r.subject) == ("operation.request", operation))
+    taken = {r.subject: r.seq for r in records if r.action == "lease.acquire" and r.actor.startswith(operation)}
+    assert all(seq < asked for seq in taken.values()), "a node was taken after the request"
+    assert sorted(site.with_status(operation, NodeStatus.UPDATED)) == sorted(taken)
+    assert sorted(site.with_status(operation, NodeStatus.PENDING)) == sorted(set(site.nodes(pool)) - set(taken))
+    assert site.with_status(operation, NodeStatus.PENDING), "the request came too late to show anything"
     assert site.at_rest(pool)
-    assert not site.truth().nodes[node].still_behind
-    assert not site.truth().nodes[other].flashed
+    for node, history in site.truth().nodes.items():
+        if node in taken:
+            assert not history.still_behind
+        elif node in site.nodes(pool):
+            assert not history.flashed
 
 
 def _each_component_was_flashed_once(site: Site, pool: str) -> None:
@@ -40,13 +48,13 @@ def _each_component_was_flashed_once(site: Site, pool: str) -> None:
         assert not history.still_behind
 
 
-def test_a_halt_finishes_the_node_in_hand_and_resume_does_the_rest(site: Site) -> None:
+def test_a_halt_finishes_the_nodes_in_hand_and_resume_does_the_rest(site: Site) -> None:
     operation = site.begin("halted")
-    node = _in_mid_flash(site, operation)
+    _in_mid_flash(site, operation)
     site.done("halt", operation, "--reason", "storage maintenance")
     halted = site.wait_until(operation, OperationState.HALTED)
     assert halted.reason == "halt was asked for"
-    _only_the_node_in_hand_was_finished(site, operation, "halted", node)
+    _nodes_in_hand_were_finished(site, operation, "halted")
 
     wrong_wave = site.gpufleet("resume", operation, "--wave", "2")
     assert wrong_wave.returncode != 0
@@ -57,12 +65,12 @@ def test_a_halt_finishes_the_node_in_hand_and_resume_does_the_rest(site: Site) -
     assert site.at_rest("halted")
 
 
-def test_an_abort_finishes_the_node_in_hand_and_ends_for_good(site: Site) -> None:
+def test_an_abort_finishes_the_nodes_in_hand_and_ends_for_good(site: Site) -> None:
     operation = site.begin("aborted")
-    node = _in_mid_flash(site, operation)
+    _in_mid_flash(site, operation)
     site.done("abort", operation, "--reason", "bad release")
     site.wait_until(operation, OperationState.ABORTED)
-    _only_the_node_in_hand_was_finished(site, operation, "aborted", node)
+    _nodes_in_hand_were_finished(site, operation, "aborted")
     again = site.gpufleet("resume", operation)
     assert again.returncode != 0
     assert "is aborted" in again.stderr
@@ -70,13 +78,13 @@ def test_an_abort_finishes_the_node_in_hand_and_ends_for_good(site: Site) -> Non
 
 def test_a_cancel_in_the_prefect_ui_is_a_halt(site: Site) -> None:
     operation = site.begin("cancelled")
-    node = _in_mid_flash(site, operation)
+    _in_mid_flash(site, operation)
     run = site.operation(operation).flow_run_id
     assert site.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})["status"] == "ACCEPT"
     site.wait("the cancelled run's end", lambda: site.run_state(operation) == "CANCELLED")
     site.reconcile()
     site.wait_until(operation, OperationState.HALTED, seconds=120)
-    _only_the_node_in_hand_was_finished(site, operation, "cancelled", node)
+    _nodes_in_hand_were_finished(site, operation, "cancelled")
     requests = [r for r in site.ledger.audit.tail(500, operation) if r.action == "operation.request"]
     assert ["cancelled" in record.payload for record in requests] == [True]
 
