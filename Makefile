@@ -25,7 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv with $(PYTHON); this takes a minute or two, once"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -m cli.runtime_database
+	@$(BIN)/python -m cli.runtime.database
 	@touch $(READY)
 
 demo: $(READY)

@@ -26,8 +26,8 @@ from pathlib import Path
 import psutil
 
 from cli.demo import simulated
-from cli.runtime_files import RunFolder
-from cli.runtime_process import flow_processes, read_record
+from cli.runtime.files import RunFolder
+from cli.runtime.process import flow_processes, read_record
 from simulator.scenario import Scenario, ScenarioFleet
 from simulator.verdict import Expectations, judge
 

@@ -23,8 +23,8 @@ from pathlib import Path
 import psutil
 import yaml
 
-from cli.runtime_files import RunFolder
-from cli.runtime_process import flow_processes, read_record
+from cli.runtime.files import RunFolder
+from cli.runtime.process import flow_processes, read_record
 from simulator.bundle import reset_seconds
 from simulator.firmware import demo_bundle_entries
 from simulator.machine import Timing

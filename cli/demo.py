@@ -18,9 +18,9 @@ from rich.live import Live
 from rich.table import Table
 
 from cli.exit_codes import FAILED
-from cli.runtime import bring_up, take_down
-from cli.runtime_files import RunFolder
-from cli.runtime_settings import DEFAULT_PORT
+from cli.runtime.files import RunFolder
+from cli.runtime.lifecycle import bring_up, take_down
+from cli.runtime.settings import DEFAULT_PORT
 from cli.session import JsonOption, console, errors, exits, print_json
 from fleet.errors import ConfigurationError
 from simulator.scenario import Scenario, read_scenario
@@ -113,7 +113,7 @@ def _clear(folder: Path) -> None:
     """End what an earlier demo left running here, and remove its folder."""
     import psutil
 
-    from cli.runtime_files import read_json
+    from cli.runtime.files import read_json
 
     if (folder / "fleet.yaml").is_file():
         take_down(RunFolder(folder / "fleet.yaml"), lambda _: None)

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.exit_codes import HALTED
-from cli.runtime import runtime_status
-from cli.runtime_files import RunFolder
+from cli.runtime.files import RunFolder
+from cli.runtime.lifecycle import runtime_status
 from cli.serve import status_json
 from cli.session import FleetOption, JsonOption, console, exits, open_fleet, print_json
 

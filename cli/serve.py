@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cli.runtime import RuntimeStatus, bring_up, take_down
-from cli.runtime_files import RunFolder, find_fleet_file
+from cli.runtime.files import RunFolder, find_fleet_file
+from cli.runtime.lifecycle import RuntimeStatus, bring_up, take_down
 from fleet.errors import ConfigurationError
 
 FleetOption = Annotated[

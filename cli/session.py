@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from cli.exit_codes import CREDENTIALS, FAILED, HALTED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, ExitCode
-from cli.runtime_files import RunFolder, find_fleet_file
+from cli.runtime.files import RunFolder, find_fleet_file
 from fleet.errors import (
     BundleRejected,
     ConfigurationError,
@@ -56,7 +56,7 @@ def use_server(fleet_file: Path, required: bool) -> None:
 
     Raises ConfigurationError where none runs and one is `required`.
     """
-    from cli.runtime import client_env
+    from cli.runtime.lifecycle import client_env
 
     try:
         os.environ.update(client_env(RunFolder(fleet_file)))

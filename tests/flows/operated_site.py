@@ -25,8 +25,8 @@ import yaml
 
 from adapters.clock import SystemClock
 from adapters.signatures import sign
-from cli.runtime_api import start_deployment
-from cli.runtime_files import RunFolder
+from cli.runtime.api import start_deployment
+from cli.runtime.files import RunFolder
 from fleet.approvals import APPROVAL_NAMESPACE, BUNDLE_NAMESPACE, approval_text
 from fleet.reasons import ReasonKind
 from ledger import Gate, Ledger, NodeRow, NodeStatus, Operation, OperationState

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from cli.runtime_files import RunFolder
-from cli.runtime_process import flow_processes
+from cli.runtime.files import RunFolder
+from cli.runtime.process import flow_processes
 from ledger import NodeStatus, OperationState
 from tests.flows.operated_site import Site
 

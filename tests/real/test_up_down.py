@@ -18,11 +18,11 @@ import httpx
 import psutil
 import pytest
 
-from cli.runtime import runtime_status
-from cli.runtime_files import RunFolder
-from cli.runtime_port import port_free
-from cli.runtime_process import read_record
-from cli.runtime_server import Patience, wait_until_healthy
+from cli.runtime.files import RunFolder
+from cli.runtime.lifecycle import runtime_status
+from cli.runtime.port import port_free
+from cli.runtime.process import read_record
+from cli.runtime.server import Patience, wait_until_healthy
 
 pytestmark = pytest.mark.prefect
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.runtime import runtime_status
-from cli.runtime_files import RunFolder, find_fleet_file, write_private
-from cli.runtime_process import ProcessRecord, flow_processes, read_record, start_detached, stop
+from cli.runtime.files import RunFolder, find_fleet_file, write_private
+from cli.runtime.lifecycle import runtime_status
+from cli.runtime.process import ProcessRecord, flow_processes, read_record, start_detached, stop
 from fleet.errors import ConfigurationError
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cli import runtime_api
+from cli.runtime import api
 
 
 class FakePrefect(HTTPServer):
@@ -58,19 +58,19 @@ def prefect() -> Iterator[FakePrefect]:
 
 
 def test_a_pending_run_without_a_process_is_stillborn(prefect: FakePrefect) -> None:
-    assert runtime_api.stillborn_runs(prefect.server_port, "u:p", {"run-2"}) == ["run-1"]
+    assert api.stillborn_runs(prefect.server_port, "u:p", {"run-2"}) == ["run-1"]
     assert prefect.asked_for == [["PENDING"]]
 
 
 def test_a_server_that_does_not_answer_is_not_taken_for_one_without_such_runs(prefect: FakePrefect) -> None:
     prefect.away = True
-    assert runtime_api.stillborn_runs(prefect.server_port, "u:p", set()) is None
+    assert api.stillborn_runs(prefect.server_port, "u:p", set()) is None
 
 
 def test_a_stillborn_run_is_set_to_crashed(prefect: FakePrefect) -> None:
-    assert runtime_api.crash_run(prefect.server_port, "u:p", "run-1", "died")
+    assert api.crash_run(prefect.server_port, "u:p", "run-1", "died")
     assert prefect.crashed == ["run-1"]
 
 
 def test_a_run_that_the_server_does_not_let_go_is_not_counted(prefect: FakePrefect) -> None:
-    assert not runtime_api.crash_run(prefect.server_port, "u:p", "gone", "died")
+    assert not api.crash_run(prefect.server_port, "u:p", "gone", "died")

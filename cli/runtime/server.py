@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cli import runtime_api
-from cli.runtime_database import copy_template
-from cli.runtime_files import RunFolder
-from cli.runtime_port import next_free_port, port_free, port_owner
-from cli.runtime_process import ProcessRecord, read_record, start_detached, stop
-from cli.runtime_settings import DEFAULT_PORT, HOST, server_environment
+from cli.runtime import api
+from cli.runtime.database import copy_template
+from cli.runtime.files import RunFolder
+from cli.runtime.port import next_free_port, port_free, port_owner
+from cli.runtime.process import ProcessRecord, read_record, start_detached, stop
+from cli.runtime.settings import DEFAULT_PORT, HOST, server_environment
 from fleet.errors import ConfigurationError
 
 
@@ -70,7 +70,7 @@ def _wait(record: ProcessRecord, patience: Patience) -> bool:
     age = time.time() - record.started
     deadline = time.monotonic() + max(patience.start_seconds - age, patience.silence_seconds)
     while time.monotonic() < deadline:
-        if runtime_api.healthy(record.port):
+        if api.healthy(record.port):
             return record.process() is not None
         if record.process() is None:
             return False

@@ -7,7 +7,7 @@ import http.client
 import json
 from datetime import UTC, datetime
 
-from cli.runtime_settings import HOST, POOL, WORKER
+from cli.runtime.settings import HOST, POOL, WORKER
 
 
 def healthy(port: int, timeout_seconds: float = 2.0) -> bool:

@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from cli import runtime_api
-from cli.runtime_files import RunFolder
-from cli.runtime_process import ProcessRecord, read_record, start_detached
-from cli.runtime_settings import POOL, WORKER, WORKER_LIMIT, worker_environment
+from cli.runtime import api
+from cli.runtime.files import RunFolder
+from cli.runtime.process import ProcessRecord, read_record, start_detached
+from cli.runtime.settings import POOL, WORKER, WORKER_LIMIT, worker_environment
 from fleet.errors import ConfigurationError
 
 ONLINE_SECONDS = 60.0
@@ -36,7 +36,7 @@ def wait_until_online(folder: RunFolder, port: int, record: ProcessRecord) -> No
     """Wait for the worker's first heartbeat. Raises ConfigurationError where none comes."""
     deadline = time.monotonic() + ONLINE_SECONDS
     while time.monotonic() < deadline and record.process() is not None:
-        if runtime_api.worker_online(port, folder.auth(), record.started - 1):
+        if api.worker_online(port, folder.auth(), record.started - 1):
             return
         time.sleep(0.2)
     log = folder.logs / "worker.log"

@@ -14,12 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from cli import runtime_api
-from cli.runtime_files import RunFolder, read_json, write_private
-from cli.runtime_process import flow_processes, flow_runs_with_process, read_record, stop
-from cli.runtime_server import ensure_server, wait_until_healthy
-from cli.runtime_settings import DEFAULT_PORT, HOST, client_environment, home
-from cli.runtime_worker import ensure_worker, wait_until_online
+from cli.runtime import api
+from cli.runtime.files import RunFolder, read_json, write_private
+from cli.runtime.process import flow_processes, flow_runs_with_process, read_record, stop
+from cli.runtime.server import ensure_server, wait_until_healthy
+from cli.runtime.settings import DEFAULT_PORT, HOST, client_environment, home
+from cli.runtime.worker import ensure_worker, wait_until_online
 from fleet.config import FleetSpec, parse_fleet
 from fleet.errors import ConfigurationError
 
@@ -107,7 +107,7 @@ def take_down(folder: RunFolder, say: Say) -> bool:
 def runtime_status(folder: RunFolder) -> RuntimeStatus:
     """What runs now, without importing Prefect."""
     server = _status(folder, "server")
-    if server.state == "running" and not runtime_api.healthy(server.port or DEFAULT_PORT):
+    if server.state == "running" and not api.healthy(server.port or DEFAULT_PORT):
         server = ComponentStatus("starting", server.pid, server.since, server.port)
     worker = _status(folder, "worker")
     problems = [
@@ -154,7 +154,7 @@ def _stop_component(folder: RunFolder, component: str, say: Say) -> bool:
 def _reconcile_now(folder: RunFolder, port: int, say: Say) -> None:
     """Have `reconcile` run at once; its schedule would do it a little later."""
     for _ in range(10):  # right after its start the server has its database locked at times
-        if runtime_api.start_deployment(port, folder.auth(), RECONCILE):
+        if api.start_deployment(port, folder.auth(), RECONCILE):
             say("reconcile: started, to take up operations whose run has died")
             return
         time.sleep(0.5)
@@ -168,9 +168,9 @@ def _end_stillborn_runs(folder: RunFolder, port: int, say: Say) -> None:
     """
     alive = flow_runs_with_process(folder.path)
     for _ in range(10):  # right after its start the server has its database locked at times
-        runs = runtime_api.stillborn_runs(port, folder.auth(), alive)
+        runs = api.stillborn_runs(port, folder.auth(), alive)
         if runs is not None:
-            ended = [runtime_api.crash_run(port, folder.auth(), run, "its worker died before it began") for run in runs]
+            ended = [api.crash_run(port, folder.auth(), run, "its worker died before it began") for run in runs]
             if any(ended):
                 say(f"flow runs: {sum(ended)} had not begun when their worker died; they are taken up anew")
             return

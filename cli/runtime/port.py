@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from cli.runtime_settings import HOST
+from cli.runtime.settings import HOST
 
 
 def port_free(port: int) -> bool:

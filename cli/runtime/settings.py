@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from cli.runtime_files import RunFolder
+from cli.runtime.files import RunFolder
 from fleet.errors import ConfigurationError
 
 HOST = "127.0.0.1"
@@ -47,7 +47,7 @@ CLIENT_SETTINGS = {
 
 def home() -> Path:
     """The folder that has prefect.yaml. Raises ConfigurationError where this is not a checkout."""
-    path = Path(__file__).resolve().parent.parent
+    path = Path(__file__).resolve().parents[2]
     if not (path / "prefect.yaml").is_file():
         raise ConfigurationError(
             f"no prefect.yaml in {path}: install gpufleet from its checkout with `pip install -e .`"

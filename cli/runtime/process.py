@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from cli.runtime_files import read_json, write_private
+from cli.runtime.files import read_json, write_private
 
 
 @dataclass(frozen=True, slots=True)
