@@ -91,15 +91,10 @@ def fewer_waves(fleet: Path) -> None:
     fleet.write_text(yaml.safe_dump(tree, sort_keys=False))
 
 
-def gate_rounds(fleet: Path) -> dict[int, int]:
+def gate_rounds(ledger: Ledger) -> Counter[int]:
     """How often each wave's gate was opened: more than once is asking twice."""
-    records = json.loads(gpufleet(fleet, "audit", "tail", "-n", "100000", "--json"))
-    opened: Counter[int] = Counter()
-    for record in records["records"] if isinstance(records, dict) else records:
-        if record["action"] == "gate.open":
-            payload = record["payload"]
-            opened[int((json.loads(payload) if isinstance(payload, str) else payload)["wave"])] += 1
-    return dict(opened)
+    records = ledger.audit.tail(1_000_000)
+    return Counter(int(json.loads(record.payload)["wave"]) for record in records if record.action == "gate.open")
 
 
 def one_run(seed: int, nodes: int, scale: float, keep: Path | None) -> dict[str, object]:
@@ -134,7 +129,7 @@ def one_run(seed: int, nodes: int, scale: float, keep: Path | None) -> dict[str,
             rows = json.loads(gpufleet(fleet, "status", operation, "--json"))["nodes"]
             updated = frozenset(row["node"] for row in rows if row["status"] == "updated")
             verdict = judge(folder / "truth.jsonl", Expectations(updated=updated))
-            gates = gate_rounds(fleet)
+            gates = gate_rounds(ledger)
             audit = json.loads(gpufleet(fleet, "audit", "verify", "--json"))
         finally:
             gpufleet(fleet, "down")
