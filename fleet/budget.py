@@ -92,11 +92,15 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """No node of the unit is leased. `blocked_by` names the nodes that hold what is missing."""
+    """No node of the unit is leased. `blocked_by` names the nodes that hold what is missing.
+
+    `passes`: time alone ends it, nobody has to do anything.
+    """
 
     reason_kind: ReasonKind
     text: str
     blocked_by: tuple[str, ...] = ()
+    passes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,5 +253,5 @@ def _too_fast(case: _Case) -> Refused | None:
                 f"{seen.limits.breaker_window_seconds:g} s; the breaker allows "
                 f"{seen.limits.breaker_share:.0%}, at least {seen.limits.breaker_floor_nodes}"
             )
-            return Refused(ReasonKind.BUDGET, text, seen.recent)
+            return Refused(ReasonKind.BUDGET, text, seen.recent, passes=bool(seen.recent))
     return None

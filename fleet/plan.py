@@ -141,7 +141,7 @@ def changes_for(bundle: Bundle, model: str, inventory: tuple[FirmwareComponent, 
             reasons.append(f"no component {' or '.join(entry.match)}")
         for component in matching:
             try:
-                change = _change(entry, component)
+                change = change_for(entry, component)
             except NotQualified as error:
                 reasons.append(str(error))
             else:
@@ -152,7 +152,11 @@ def changes_for(bundle: Bundle, model: str, inventory: tuple[FirmwareComponent, 
     return tuple(changes)
 
 
-def _change(entry: BundleEntry, component: FirmwareComponent) -> Change | None:
+def change_for(entry: BundleEntry, component: FirmwareComponent) -> Change | None:
+    """What brings this component to the entry's version; None where it is there.
+
+    Raises NotQualified where it may not or need not go there from where it is.
+    """
     if component.role is not FirmwareRole.ACTIVE or component.version is None:
         raise NotQualified(
             f"its version cannot be told ({component.role}, state {component.state})", component=component.id

@@ -55,6 +55,9 @@ def plan_rollout(
     chosen = [node for node in spec.inventory() if node.pool in pools]
     sizes = Counter(node.pool for node in chosen)
     nodes, current, left_out = _sort_nodes(chosen, source.bundle, readings, policy.rack_limits)
+    for name, why in _crossing(spec, nodes, source.bundle).items():
+        left_out[name] = why
+        del nodes[name]
     for pool in {plan.pool for plan in nodes.values()}:
         if max_out(spec.pools[pool], sizes[pool]) < 1:
             raise ConfigurationError(
@@ -118,6 +121,23 @@ def _sort_nodes(
     return nodes, tuple(current), left_out
 
 
+def _crossing(spec: FleetSpec, nodes: Mapping[str, NodePlan], bundle: Bundle) -> dict[str, str]:
+    """Nodes whose resets would take nodes of another pool down: waves, gates and floors are per pool."""
+    scopes = {entry.name: entry.scope for entry in bundle.entries}
+    fleet = {node.name: node for node in spec.inventory()}
+    found: dict[str, str] = {}
+    for name, plan in nodes.items():
+        unit = _unit(fleet[name], plan.changes, scopes)
+        others = sorted({n.pool for n in fleet.values() if unit in _domains(n)} - {plan.pool}) if ":" in unit else []
+        if others:
+            found[name] = f"its reset takes {unit} down, where pool {', '.join(others)} has nodes too; give it one pool"
+    return found
+
+
+def _domains(node: Node) -> tuple[str, str]:
+    return f"nvlink:{node.nvlink_domain}", f"power:{node.power_domain}"
+
+
 def _candidates(
     chosen: list[Node], nodes: dict[str, NodePlan], bundle: Bundle, readings: Mapping[str, NodeReading]
 ) -> list[Candidate]:
@@ -126,7 +146,7 @@ def _candidates(
     units = {node.name: _unit(node, nodes[node.name].changes, scopes) for node in chosen if node.name in nodes}
     domains = {unit for unit in units.values() if ":" in unit}
     for node in chosen:
-        unit = next((d for d in (f"nvlink:{node.nvlink_domain}", f"power:{node.power_domain}") if d in domains), None)
+        unit = next((domain for domain in _domains(node) if domain in domains), None)
         if unit is not None and not readings[node.name].set_aside:
             units[node.name] = unit
             nodes.setdefault(node.name, NodePlan(pool=node.pool, rack=node.rack, model=node.model, changes=()))

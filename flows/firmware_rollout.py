@@ -13,7 +13,7 @@ from tasks.judge import check_pool_before, judge_wave
 from tasks.operations import OperationRun, recorded_end
 from tasks.planning import check_plan, open_or_take_up
 from tasks.reports import publish_plan
-from tasks.waves import bake, hold_for_window, is_over, note, stop_on
+from tasks.waves import bake, has_nodes_in_hand, hold_for_window, is_over, note, stop_on
 
 
 @flow(name="firmware-rollout", flow_run_name="firmware {operation}", persist_result=False)
@@ -37,7 +37,9 @@ def firmware_rollout(
 
 
 def roll_out(run: OperationRun, wave: Wave) -> None:
-    """One wave: gate, look at the pool, change, bake, judge."""
+    """One wave: what a dead runner left, gate, look at the pool, change, bake, judge."""
+    if has_nodes_in_hand(run):
+        firmware_wave(run, wave, only_in_hand=True)
     check_plan(run)
     pass_gate(run, wave)
     hold_for_window(run, wave)

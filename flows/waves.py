@@ -28,10 +28,14 @@ _at_once = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_worke
     validate_parameters=False,
     persist_result=False,
 )
-def firmware_wave(run: OperationRun, wave: Wave) -> Stopped | None:
-    """Update every node of one wave, as many at once as the disruption budget allows."""
+def firmware_wave(run: OperationRun, wave: Wave, only_in_hand: bool = False) -> Stopped | None:
+    """Update every node of one wave, as many at once as the disruption budget allows.
+
+    `only_in_hand`: those alone that an earlier runner had taken out of service.
+    """
     firmware = firmware_of(run)
     with RackSlots() as slots:
-        stopped = Dispatcher(run, wave, lambda visit: update_node.submit(visit, firmware), slots).work()
+        dispatcher = Dispatcher(run, wave, lambda visit: update_node.submit(visit, firmware), slots)
+        stopped = dispatcher.work(only_in_hand)
     publish_wave(run, wave, stopped)
     return stopped

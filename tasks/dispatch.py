@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from prefect.futures import PrefectFuture
 
 from fleet.budget import Granted, Refused
+from fleet.errors import SchedulerUnreachable
 from fleet.ownership import Before
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
-from ledger import NodeRow, NodeStatus
+from fleet.windows import next_open
+from ledger import NodeRow, NodeStatus, OperationState
 from tasks.health import findings_now
 from tasks.node import VisitResult
 from tasks.operations import OperationRun
@@ -24,6 +26,7 @@ Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
 _RENEW_SECONDS = 50.0
+_SLOT_SECONDS = 15.0  # a rack without a free slot is asked again after this: each try is four audit records
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,23 @@ class Dispatcher:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
-        self._slotless = False
+        self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
+        self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
+        self._waiting = False  # and the operation's state says so
 
-    def work(self) -> Stopped | None:
+    def work(self, only_in_hand: bool = False) -> Stopped | None:
         """Visit every node of the wave; returns why it stopped before the last one, or None.
 
-        Nodes in hand are always finished. Raises LeaseLost where another runner has taken over.
+        Nodes in hand are always finished; with `only_in_hand` no other is visited, whatever was asked for
+        meanwhile. Raises LeaseLost where another runner has taken over.
         """
         self._take_up_nodes_in_hand()
+        while only_in_hand and self._running:
+            self._run.beat()
+            self._collect()
+            self._renew()
+        if only_in_hand:
+            return None
         while True:
             stopped = self._why_stop()
             if stopped is None:
@@ -76,7 +88,7 @@ class Dispatcher:
     def _why_stop(self) -> Stopped | None:
         asked = self._run.beat()
         if asked is not None:
-            return Stopped(ReasonKind.PERSON, f"{asked.value} was asked for")
+            return Stopped(ReasonKind.PERSON, self._run.what_was_asked())
         settings = self._run.plan.policy.pools[self._wave.pool].waves
         rows = self._run.ledger.operations.node_rows(self._run.operation)
         failed = sum(row.status is NodeStatus.FAILED for row in rows)
@@ -90,30 +102,69 @@ class Dispatcher:
 
     def _why_stuck(self) -> Stopped | None:
         """Nothing runs, nothing may go, and no operation's end would change that: a person must."""
-        if self._running or not self._refused or self._slotless:
+        if self._running or not self._refused or self._waits:
             return None
         refused = next(iter(self._refused.values()))
         ledger = self._run.ledger
         if any(ledger.leases.lease(node) is not None for one in self._refused.values() for node in one.blocked_by):
             return None
-        if refused.reason_kind is ReasonKind.WINDOW:
+        if any(one.passes for one in self._refused.values()):
             return None
         return Stopped(refused.reason_kind, refused.text)
 
     def _hand_out(self) -> None:
         """Lease and submit every unit that fits now; each rack is asked until it refuses once."""
         self._refused = {}
-        self._slotless = False
-        self._run.ledger.inventory.record_cordons(findings_now(self._run.fleet))
+        self._waits = False
+        now = self._run.fleet.clock.now()
+        # a wave may take longer than its window is open: the nodes in hand are finished, no further one goes
+        opens = next_open(self._run.plan.policy.pools[self._wave.pool].waves.windows, now)
+        if opens > now:
+            self._wait_for(ReasonKind.WINDOW, f"opens {opens:%a %F %H:%M} UTC")
+            return
+        try:
+            self._run.ledger.inventory.record_cordons(findings_now(self._run.fleet))
+            self._try_all()
+        except SchedulerUnreachable as error:  # never to be read as "nobody is cordoned, nothing runs"
+            self._wait_for(ReasonKind.HEALTH, f"scheduler does not answer: {error.message}")
+        else:
+            if self._waiting:
+                self._waiting = False
+                self._run.set_state(OperationState.RUNNING)
+
+    def _wait_for(self, kind: ReasonKind, text: str) -> None:
+        self._waits = self._waiting = True
+        self._run.set_state(OperationState.WAITING, kind, f"wave {self._wave.number}: {text}")
+
+    def _try_all(self) -> None:
         for unit in self._pending():
+            if self._leave_out_unknown(unit):
+                continue
             racks = {self._inventory[node].rack for node in unit}
             if racks & self._refused.keys():
                 continue
-            refused = self._try(unit)
+            refused = self._no_slot_yet(racks) or self._try(unit)
             if refused is not None:
                 self._refused |= dict.fromkeys(racks, refused)
                 if refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER:
                     return
+
+    def _leave_out_unknown(self, unit: tuple[str, ...]) -> bool:
+        """Skip a unit one of whose nodes was taken out of the fleet file since the plan was made."""
+        gone = [node for node in unit if node not in self._inventory]
+        for node in unit if gone else ():
+            run = self._run
+            why = f"{gone[0]} is no longer in the fleet file"
+            run.ledger.operations.finish_node(run.operation, node, NodeStatus.SKIPPED, why, run.token)
+        return bool(gone)
+
+    def _no_slot_yet(self, racks: set[str]) -> Refused | None:
+        now = self._run.fleet.clock.monotonic()
+        rack = next((rack for rack in sorted(racks) if self._slotless.get(rack, now) > now), None)
+        if rack is None:
+            return None
+        self._waits = True
+        return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up")
 
     def _try(self, unit: tuple[str, ...]) -> Refused | None:
         run = self._run
@@ -126,9 +177,10 @@ class Dispatcher:
             rack = self._inventory[node].rack
             slot = self._slots.take(rack, 1)
             if slot is None:
-                self._slotless = True  # a person lowered it, or nobody answers: it is waited for
+                # a person lowered it, or nobody answers: it is waited for
+                self._slotless[rack] = run.fleet.clock.monotonic() + _SLOT_SECONDS
                 self._let_go(unit)
-                return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up", ())
+                return self._no_slot_yet({rack})
             self._hold(node, slot)
         for node in unit:
             self._start(node, unit, before[node])
@@ -148,19 +200,28 @@ class Dispatcher:
     def _start(self, node: str, unit: tuple[str, ...], before: Before) -> None:
         run = self._run
         run.ledger.operations.start_node(run.operation, node, run.token)
-        visit = Visit(run.fleet, run.operation, run.token, self._inventory[node], run.plan.nodes[node], before, unit)
+        entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
+        visit = Visit(run.fleet, run.operation, run.token, entry, run.plan.nodes[node], before, unit)
         future = self._submit(visit)
         self._running[node] = future
         future.add_done_callback(lambda _: self._ended.put(node))
 
     def _take_up_nodes_in_hand(self) -> None:
-        """Carry on with the nodes that an earlier runner of this operation had leased."""
-        open_nodes = {row.node for row in self._rows() if row.status in (NodeStatus.PENDING, NodeStatus.RUNNING)}
+        """Carry on with the nodes that an earlier runner of this operation had leased.
+
+        Where it died between a node's end and the end of its lease, only that is left to do.
+        """
+        going = (NodeStatus.PENDING, NodeStatus.RUNNING)
+        rows = self._run.ledger.operations.node_rows(self._run.operation)
+        open_nodes = {row.node: row.wave for row in rows if row.status in going}
         for lease in self._run.ledger.leases.held_by(self._run.operation):
-            if lease.node not in open_nodes:
-                continue
             if lease.external_slot is not None and self._slots.renew(lease.external_slot):
                 self._held[lease.node] = lease.external_slot
+            if lease.node not in open_nodes:
+                self._let_go((lease.node,))
+                continue
+            if open_nodes[lease.node] != self._wave.number:
+                continue
             unit = next(unit for unit in self._wave.units if lease.node in unit)
             self._start(lease.node, unit, lease.before)
 

@@ -6,12 +6,19 @@ from pathlib import Path
 
 from fleet.activation import Progress, Stage, not_yet
 from fleet.bundle import BundleEntry
-from fleet.errors import BmcBusy, FlashInterrupted, UpdateFailed
+from fleet.errors import FlashInterrupted, NotQualified, OutcomeUnknown, UpdateFailed
 from fleet.model import FirmwareComponent, RedfishTask, TaskOutcome
-from fleet.plan import Change
+from fleet.plan import Change, change_for
 from fleet.ports import Bmc
-from ledger import Outcome
-from tasks.bmc import patiently, read_firmware, wait_for_running_update, wait_for_task, wait_until_ready
+from ledger import Entry, Outcome
+from tasks.bmc import (
+    patiently,
+    patiently_change,
+    read_firmware,
+    wait_for_running_update,
+    wait_for_task,
+    wait_until_ready,
+)
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
 
@@ -30,7 +37,7 @@ _SAID_DONE = frozenset(
 def flash_bundle(visit: Visit, stage: Stage, images: dict[str, Path]) -> None:
     """Write every image of `stage` that this node lacks, in order, one at a time.
 
-    Raises UpdateFailed, FlashInterrupted, LeaseLost, or what the BMC raises.
+    Raises UpdateFailed, FlashInterrupted, NotQualified, LeaseLost, NotDrained, or what the BMC raises.
     """
     for entry in stage.entries:
         changes = tuple(change for change in visit.plan.changes if change.entry == entry.name)
@@ -44,16 +51,50 @@ def ensure_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
     while True:
         inventory = read_firmware(visit, bmc)
         missing = tuple(change for change, _ in not_yet(changes, inventory, _WRITTEN))
-        if not missing:
-            return
-        if _trusted_without_staging(visit, entry):
+        if not missing or _trusted_without_staging(visit, entry):
             return
         allowed = visit.fleet.spec().pools[visit.node.pool].waves.attempts
         tried = visit.ledger.journal.attempts(visit.operation, visit.name, f"push:{entry.name}")
         if tried >= allowed:
             raise UpdateFailed(_last_word(visit, entry), node=visit.name, component=missing[0].component)
-        _push(visit, bmc, entry, missing, inventory, image)
-        _await_written(visit, bmc, entry, missing)
+        if not tried:
+            inventory = _check_still_qualified(visit, bmc, entry, missing, inventory)
+        try:
+            _push(visit, bmc, entry, missing, inventory, image)
+        except OutcomeUnknown:
+            _settle_earlier_push(visit, bmc, entry, changes)
+        else:
+            _await_written(visit, bmc, entry, missing)
+
+
+def _check_still_qualified(
+    visit: Visit,
+    bmc: Bmc,
+    entry: BundleEntry,
+    missing: tuple[Change, ...],
+    inventory: tuple[FirmwareComponent, ...],
+) -> tuple[FirmwareComponent, ...]:
+    """The inventory that shows it: the plan may be days old, and somebody may have put a newer version there.
+
+    Raises NotQualified where the components may not go to the entry's version from what they run now.
+    """
+    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
+    deadline = clock.monotonic() + settings.settle_seconds
+    while True:
+        shown = {component.id: component for component in inventory}
+        try:
+            for change in missing:
+                if change.component not in shown:
+                    raise NotQualified("is not in the inventory any more", component=change.component)
+                change_for(entry, shown[change.component])
+        except NotQualified as error:
+            if clock.monotonic() >= deadline:
+                raise NotQualified(f"{error}; plan again", node=visit.name) from error
+            visit.say(f"reads again: {error}")
+            clock.sleep(settings.poll_seconds)
+            inventory = read_firmware(visit, bmc)
+        else:
+            return inventory
 
 
 def _push(
@@ -65,60 +106,79 @@ def _push(
     image: Path,
 ) -> None:
     """Send the image once. The intent is in the journal before the first byte leaves."""
-    visit.check_ours()
-    wait_for_running_update(visit, bmc)
-    uris = {component.id: component.uri for component in inventory}
-    targets = tuple(uris[change.component] for change in missing)
-    detail = {"components": [change.component for change in missing], "to": entry.version}
+    known = wait_for_running_update(visit, bmc)
+    visit.check_undisturbed()
+    targets = _targets(visit, missing, inventory)
+    detail = {
+        "components": [change.component for change in missing],
+        "to": entry.version,
+        "tasks": [_mark(task) for task in known],
+    }
     visit.say(f"sends {entry.name} {entry.version} to {len(targets)} components")
     with visit.step(f"push:{entry.name}", detail) as evidence:
-        task = patiently_push(visit, bmc, image, targets)
+        task = patiently_change(visit, "refuses the image for now", lambda: bmc.push_image(image, targets))
         evidence |= {"task": task.uri, "outcome": task.outcome.value}
 
 
-def patiently_push(visit: Visit, bmc: Bmc, image: Path, targets: tuple[str, ...]) -> RedfishTask:
-    """Send the image; a BMC that *refuses* because it is busy has taken nothing and may be asked again."""
-    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
-    deadline = clock.monotonic() + settings.ready_timeout_seconds
-    while True:
-        try:
-            return bmc.push_image(image, targets)
-        except BmcBusy as error:
-            if clock.monotonic() >= deadline:
-                raise
-            visit.say(f"BMC refuses the image for now: {error.message}")
-            clock.sleep(min(error.retry_after_seconds or settings.poll_seconds, max(settings.poll_seconds, 30.0)))
+def _targets(visit: Visit, missing: tuple[Change, ...], inventory: tuple[FirmwareComponent, ...]) -> tuple[str, ...]:
+    uris = {component.id: component.uri for component in inventory}
+    gone = next((change.component for change in missing if change.component not in uris), None)
+    if gone is not None:
+        raise UpdateFailed("is not in the inventory any more", node=visit.name, component=gone)
+    return tuple(uris[change.component] for change in missing)
+
+
+def _mark(task: RedfishTask) -> str:
+    """Tells tasks apart also where a BMC numbers them anew after a restart."""
+    return f"{task.uri} {task.started or ''}".strip()
+
+
+def _begun_by(pushed: Entry, tasks: tuple[RedfishTask, ...]) -> RedfishTask | None:
+    """The task of a push whose answer nobody saw: one that the BMC did not know before."""
+    known = pushed.intent.get("tasks")
+    new = [task for task in tasks if isinstance(known, list) and _mark(task) not in known]
+    return new[-1] if new else None
 
 
 def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]) -> None:
     """Follow the update that was accepted, then read back."""
-    pushed = visit.ledger.journal.last(visit.operation, visit.name, f"push:{entry.name}")
-    uri = str(pushed.result.get("task", "")) if pushed is not None else ""
+    pushed = visit.last(f"push:{entry.name}")
+    accepted = pushed.result if pushed is not None else {}
+    uri = str(accepted.get("task", ""))
     with visit.step(f"write:{entry.name}", {"task": uri}) as evidence:
         task = wait_for_task(visit, bmc, uri, entry.expected_seconds) if uri else None
-        said = task.outcome if task is not None else (TaskOutcome.UNKNOWN if uri else TaskOutcome.ALREADY_CURRENT)
+        said = task.outcome if task is not None else TaskOutcome.UNKNOWN
+        patience = visit.fleet.spec().bmc.settle_seconds
+        if not uri:
+            wait_for_running_update(visit, bmc)
+            said = TaskOutcome(str(accepted.get("outcome", TaskOutcome.UNKNOWN)))
+            patience += entry.expected_seconds if said is TaskOutcome.UNKNOWN else 0.0
         evidence |= {"said": said.value, "messages": list(task.messages[:5]) if task is not None else []}
-        missing = _read_back(visit, bmc, changes, patient=said is not TaskOutcome.FAILED)
+        missing = _read_back(visit, bmc, changes, 0.0 if said is TaskOutcome.FAILED else patience)
         evidence["missing"] = [change.component for change in missing]
         if missing and said is TaskOutcome.UNKNOWN:
             raise FlashInterrupted(
-                f"{_no_word_from(visit, bmc, uri)}, and {missing[0].component} shows no {missing[0].desired}",
+                f"{_no_word_from(visit, bmc, uri, task)}, and {missing[0].component} shows no {missing[0].desired}",
                 node=visit.name,
                 component=missing[0].component,
             )
 
 
-def _no_word_from(visit: Visit, bmc: Bmc, uri: str) -> str:
+def _no_word_from(visit: Visit, bmc: Bmc, uri: str, task: RedfishTask | None) -> str:
     """Why nobody knows how the task ended: a person treats a stuck BMC otherwise than a forgetful one."""
+    if not uri:
+        return "the BMC took the image and named no task"
+    if task is not None:
+        return f"BMC task {uri} ended as {task.state!r}, which says nothing"
     if patiently(visit, "reads its task", lambda: bmc.read_task(uri)) is None:
         return f"the BMC lost task {uri}"
     return f"BMC task {uri} did not end in {visit.fleet.spec().bmc.update_timeout_seconds:.0f} s"
 
 
-def _read_back(visit: Visit, bmc: Bmc, changes: tuple[Change, ...], patient: bool) -> tuple[Change, ...]:
-    """The changes that the inventory does not show as written; it may lag, so it is asked for a while."""
+def _read_back(visit: Visit, bmc: Bmc, changes: tuple[Change, ...], seconds: float) -> tuple[Change, ...]:
+    """The changes that the inventory does not show as written; it may lag, so it is asked for `seconds`."""
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
-    deadline = clock.monotonic() + (settings.settle_seconds if patient else 0.0)
+    deadline = clock.monotonic() + seconds
     while True:
         missing = tuple(change for change, _ in not_yet(changes, read_firmware(visit, bmc), _WRITTEN))
         if not missing or clock.monotonic() >= deadline:
@@ -129,40 +189,42 @@ def _read_back(visit: Visit, bmc: Bmc, changes: tuple[Change, ...], patient: boo
 
 def _settle_earlier_push(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]) -> None:
     """Clear up a push or a write whose end nobody saw, before anything else is decided."""
-    pushed = visit.ledger.journal.last(visit.operation, visit.name, f"push:{entry.name}")
+    pushed = visit.last(f"push:{entry.name}")
     if pushed is None or pushed.outcome is Outcome.FAILED:
         return
-    written = visit.ledger.journal.last(visit.operation, visit.name, f"write:{entry.name}")
     if pushed.outcome is Outcome.DONE:
-        if written is None or written.id < pushed.id or written.outcome is None:
+        written = visit.last(f"write:{entry.name}")
+        if written is None or written.id < pushed.id or written.outcome is not Outcome.DONE:
             _await_written(visit, bmc, entry, changes)
         return
     wait_until_ready(visit, bmc)
-    wait_for_running_update(visit, bmc)
-    if _read_back(visit, bmc, changes, patient=True):
-        tasks = patiently(visit, "reads its tasks", bmc.read_tasks)
-        if pushed.outcome is Outcome.UNKNOWN and not tasks:
-            raise FlashInterrupted(
-                f"{entry.name} was sent, the connection broke, and the BMC knows no task and no new version",
-                node=visit.name,
-                component=changes[0].component,
-            )
-        visit.ledger.journal.finish(
-            pushed.id, Outcome.FAILED, {"error": "the BMC never took it: no task, no new version"}
+    tasks = wait_for_running_update(visit, bmc)
+    own = _begun_by(pushed, tasks)
+    finish = visit.ledger.journal.finish
+    if own is not None:
+        finish(pushed.id, Outcome.DONE, {"task": own.uri, "outcome": own.outcome.value, "found": "its task"})
+        _await_written(visit, bmc, entry, changes)
+    elif not _read_back(visit, bmc, changes, visit.fleet.spec().bmc.settle_seconds):
+        finish(pushed.id, Outcome.DONE, {"found": "the inventory shows it"})
+    elif pushed.outcome is Outcome.UNKNOWN and not tasks:
+        raise FlashInterrupted(
+            f"{entry.name} was sent, the connection broke, and the BMC knows no task and no new version",
+            node=visit.name,
+            component=changes[0].component,
         )
     else:
-        visit.ledger.journal.finish(pushed.id, Outcome.DONE, {"found": "the inventory shows it"})
+        finish(pushed.id, Outcome.FAILED, {"error": "the BMC never took it: no task, no new version"})
 
 
 def _trusted_without_staging(visit: Visit, entry: BundleEntry) -> bool:
     """A BMC that shows no staged versions, said "done", and needs a reset: only activation can tell."""
-    written = visit.ledger.journal.last(visit.operation, visit.name, f"write:{entry.name}")
+    written = visit.last(f"write:{entry.name}")
     said = "" if written is None or written.outcome is not Outcome.DONE else str(written.result.get("said"))
     return entry.reset.value != "none" and said in {outcome.value for outcome in _SAID_DONE}
 
 
 def _last_word(visit: Visit, entry: BundleEntry) -> str:
-    written = visit.ledger.journal.last(visit.operation, visit.name, f"write:{entry.name}")
+    written = visit.last(f"write:{entry.name}")
     if written is None:
         return f"{entry.name}: the BMC never took the image"
     messages = written.result.get("messages")

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from blocks.fleet import Fleet
-from fleet.errors import FleetError, TransientError
+from blocks.scheduler import SchedulerLook
+from fleet.errors import FleetError, SchedulerUnreachable, TransientError
 from fleet.model import Node, SchedulerState
 from fleet.plan import Wave
+from fleet.reasons import ReasonKind
 from fleet.waves import max_out
+from ledger import OperationState
 from tasks.health import findings_now
 from tasks.operations import NotWell, OperationRun
 
+T = TypeVar("T")
+
 
 def check_pool_before(run: OperationRun, wave: Wave) -> None:
-    """Raise NotWell where the pool is too sick for any node to leave it now."""
+    """Raise NotWell where the pool is too sick for any node to leave it now. Raises StoppedByRequest."""
     pool = run.plan.policy.pools[wave.pool]
     members = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
-    out = {name: why for name, why in findings_now(run.fleet).items() if name in members}
+    out = {name: why for name, why in _ask(run, lambda: findings_now(run.fleet)).items() if name in members}
     room = max_out(pool, len(members))
     if len(out) >= room > 0:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(out.items())[:8])
@@ -30,20 +37,37 @@ def check_pool_before(run: OperationRun, wave: Wave) -> None:
 def judge_wave(run: OperationRun, wave: Wave) -> None:
     """Judge the nodes that were updated, on complete data only.
 
-    Raises NotWell with what is wrong, or with what could not be read.
+    Raises NotWell with what is wrong, or with what could not be read; StoppedByRequest.
     """
+    look = _ask(run, lambda: run.fleet.scheduler().look())
     rows = run.ledger.operations.node_rows(run.operation, wave.number)
     updated = {row.node for row in rows if row.status == "updated"}
     nodes = [node for node in run.fleet.spec().inventory() if node.name in updated]
     with ThreadPoolExecutor(16, thread_name_prefix="judge") as pool:
-        findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, node), nodes) if finding]
+        findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, look, node), nodes) if finding]
     if findings:
         raise NotWell(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
 
 
-def _ails(fleet: Fleet, node: Node) -> str | None:
-    seen = fleet.scheduler().look().nodes.get(node.name)
-    if seen is not None and seen.state is SchedulerState.DOWN:
+def _ask(run: OperationRun, ask: Callable[[], T]) -> T:
+    """Ask the scheduler until it answers: its silence is no verdict."""
+    while True:
+        try:
+            answer = ask()
+        except SchedulerUnreachable as error:
+            run.set_state(OperationState.WAITING, ReasonKind.HEALTH, f"scheduler does not answer: {error.message}")
+            run.stop_if_asked()
+            run.fleet.clock.sleep(run.fleet.spec().scheduler.poll_seconds)
+        else:
+            run.set_state(OperationState.RUNNING)
+            return answer
+
+
+def _ails(fleet: Fleet, look: SchedulerLook, node: Node) -> str | None:
+    seen = look.nodes.get(node.name)
+    if seen is None:
+        return f"{node.name}: no verdict, the scheduler does not know it"
+    if seen.state is SchedulerState.DOWN:
         return f"{node.name} is down in the scheduler"
     try:
         with fleet.bmc(node) as bmc:
@@ -52,5 +76,7 @@ def _ails(fleet: Fleet, node: Node) -> str | None:
         return f"{node.name}: no verdict, its BMC could not be read ({error.message})"
     except FleetError as error:
         return str(error)
+    if not system.gpus and system.problems:
+        return f"{node.name}: no verdict on its GPUs, {system.problems[0]}"
     sick = [gpu.id for gpu in system.gpus if gpu.health == "Critical"]
     return f"{node.name}: {', '.join(sick)} critical" if sick else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,6 +26,8 @@ from fleet.errors import (
 from fleet.plan import FirmwarePlan
 from fleet.reasons import ReasonKind
 from ledger import ControlVerb, Ledger, OperationState, Runner
+
+RECONCILER = "reconcile"  # who asks for a halt where a halted operation still has nodes in hand
 
 _BEAT_SECONDS = 5.0
 
@@ -78,7 +81,14 @@ class OperationRun:
         """Raise StoppedByRequest where a person asked to halt or abort."""
         asked = self.beat()
         if asked is not None:
-            raise StoppedByRequest(f"{asked.value} was asked for", operation=self.operation)
+            raise StoppedByRequest(self.what_was_asked(), operation=self.operation)
+
+    def what_was_asked(self) -> str:
+        """The newest request as a reason to stop; where only nodes in hand were to be finished, the reason before."""
+        asked = self.ledger.operations.control(self.operation)
+        assert asked is not None
+        again = asked.actor == RECONCILER and asked.reason
+        return asked.reason if again else f"{asked.verb.value} was asked for"
 
 
 class End:
@@ -123,9 +133,15 @@ def recorded_end(run: OperationRun) -> Iterator[End]:
         end.halted(state.value.capitalize(), error.message)
         get_run_logger().warning("%s: %s", state.value, error.message)
     else:
-        run.set_state(OperationState.DONE, reason="every wave is done")
+        run.set_state(OperationState.DONE, reason=f"every wave is done: {_counts(run)}")
     if run.ledger.operations.get(run.operation).runner is not None:
         run.ledger.operations.leave(run.operation, run.token)
+
+
+def _counts(run: OperationRun) -> str:
+    """What became of the nodes: an operation that skipped them all must not read as a success."""
+    found = Counter(row.status.value for row in run.ledger.operations.node_rows(run.operation))
+    return ", ".join(f"{count} {status}" for status, count in sorted(found.items())) or "no nodes"
 
 
 def this_runner() -> Runner:

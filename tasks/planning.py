@@ -16,7 +16,7 @@ from fleet.errors import ConfigurationError, PreconditionError
 from fleet.plan import FirmwarePlan, check_unchanged, policy_of
 from fleet.reasons import ReasonKind
 from fleet.rollout import BundleSource, plan_rollout
-from ledger import Operation, OperationState
+from ledger import ControlVerb, Operation, OperationState
 from tasks.bundles import read_bundle
 from tasks.operations import OperationRun, is_alive, this_runner
 from tasks.reading import read_nodes
@@ -81,11 +81,17 @@ def take_up(fleet: Fleet, operation: str) -> OperationRun:
     dead = kept.runner is None or not is_alive(
         kept.runner, (fleet.clock.now() - (kept.heartbeat or kept.since)).total_seconds()
     )
-    token = ledger.operations.claim(operation, this_runner(), takeover=dead)
+    runner = this_runner()
+    token = ledger.operations.claim(operation, runner, takeover=dead)
+    if runner.flow_run_id is not None:  # whoever started this run may have died before it said so
+        ledger.operations.bind_flow_run(operation, runner.flow_run_id)
     try:
         plan = read_plan(kept)
     except ConfigurationError as error:
-        ledger.operations.set_state(operation, OperationState.HALTED, ReasonKind.CONFLICT, error.message, token)
+        asked = ledger.operations.control(operation)
+        over = asked is not None and asked.verb is ControlVerb.ABORT and not ledger.leases.held_by(operation)
+        state = OperationState.ABORTED if over else OperationState.HALTED
+        ledger.operations.set_state(operation, state, ReasonKind.CONFLICT, error.message, token)
         ledger.operations.leave(operation, token)
         raise
     run = OperationRun(fleet, operation, token, plan)

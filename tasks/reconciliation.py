@@ -7,7 +7,7 @@ from fleet.gates import GateStatus
 from fleet.reasons import ReasonKind
 from ledger import Control, ControlVerb, Operation, OperationState
 from tasks.gate import RECORDED
-from tasks.operations import is_alive
+from tasks.operations import RECONCILER, is_alive
 from tasks.runs import resume_run, run_condition, start_run
 
 _IDLE = frozenset({OperationState.PLANNED, OperationState.HALTED})
@@ -29,13 +29,25 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
         return None
     run = operation.flow_run_id
     condition = run_condition(run)
-    if operation.state is OperationState.WAITING and operation.reason_kind is ReasonKind.GATE:
-        return _reconcile_gate(fleet, name, operation, condition, asked is not None)
     if condition == "under_way" and operation.runner is None:
         return None
-    if condition == "cancelled" and asked is None:
-        fleet.ledger().operations.request(operation.id, ControlVerb.HALT, "Prefect UI", "its flow run was cancelled")
-    return _start(fleet, name, operation, "its runner is gone")
+    halt = _why_halt(operation, condition, asked)
+    if halt is not None:
+        actor = RECONCILER if operation.state is OperationState.HALTED else "Prefect UI"
+        fleet.ledger().operations.request(operation.id, ControlVerb.HALT, actor, halt)
+    if operation.state is OperationState.WAITING and operation.reason_kind is ReasonKind.GATE:
+        stops = asked is not None and asked.verb is not ControlVerb.RESUME
+        return _reconcile_gate(fleet, name, operation, condition, stops)
+    return _start(fleet, name, operation, condition, "its runner is gone")
+
+
+def _why_halt(operation: Operation, condition: str, asked: Control | None) -> str | None:
+    """Why the run that is started now may only finish the nodes in hand; None where it may go on."""
+    if asked is not None and asked.verb is not ControlVerb.RESUME:
+        return None  # that is what it will do already
+    if operation.state is OperationState.HALTED:
+        return None if _was_set_going(operation, asked) else operation.reason
+    return "its flow run was cancelled in the Prefect UI" if condition == "cancelled" else None
 
 
 def _was_set_going(operation: Operation, asked: Control | None) -> bool:
@@ -51,23 +63,25 @@ def _in_hand(fleet: Fleet, operation: Operation) -> bool:
     return bool(fleet.ledger().leases.held_by(operation.id))
 
 
-def _reconcile_gate(fleet: Fleet, name: str, operation: Operation, condition: str, asked: bool) -> str | None:
+def _reconcile_gate(fleet: Fleet, name: str, operation: Operation, condition: str, stops: bool) -> str | None:
     """A suspended run waits for people; one that is gone is replaced, and asks nobody twice."""
     if condition == "under_way":
         return None
     if condition == "suspended":
         gate = fleet.ledger().gates.newest(operation.id)
         settled = gate is not None and gate.status is not GateStatus.OPEN
-        if not settled and not asked:
+        if not settled and not stops:
             return None
         assert operation.flow_run_id is not None
         form = {"decision": "approve", "approver": "-", "signature": RECORDED, "comment": "-"}
         resume_run(operation.flow_run_id, form)
         return f"{operation.id}: resumed, its gate is settled"
-    return _start(fleet, name, operation, "its suspended run is gone")
+    return _start(fleet, name, operation, condition, "its suspended run is gone")
 
 
-def _start(fleet: Fleet, name: str, operation: Operation, why: str) -> str:
-    run = start_run(name, operation)
+def _start(fleet: Fleet, name: str, operation: Operation, condition: str, why: str) -> str:
+    """A run that is over without having claimed the operation (its worker died) is followed by another."""
+    over = condition in ("over", "cancelled") and operation.flow_run_id is not None
+    run = start_run(name, operation, after=operation.flow_run_id or "" if over else "")
     fleet.ledger().operations.bind_flow_run(operation.id, run)
     return f"{operation.id}: {why}; taken up by flow run {run}"

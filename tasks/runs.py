@@ -18,10 +18,11 @@ DEPLOYMENT = "firmware-rollout/firmware-rollout"
 _NOT_OVER = frozenset({StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING})
 
 
-def start_run(fleet: str, operation: Operation) -> str:
+def start_run(fleet: str, operation: Operation, after: str = "") -> str:
     """Have the worker carry out the operation; the flow run's id.
 
-    Asking twice for the same claim of the same operation gives the same run. Raises TransientError where
+    Asking twice for the same claim of the same operation gives the same run; `after` is one that is over
+    without ever having claimed it, so that another is wanted. Raises TransientError where
     the server does not answer, ConfigurationError where the flow is not deployed.
     """
     try:
@@ -31,7 +32,7 @@ def start_run(fleet: str, operation: Operation) -> str:
                 deployment.id,
                 parameters={"fleet": fleet, "operation": operation.id},
                 name=f"firmware {operation.id}",
-                idempotency_key=f"{operation.id}-{operation.token}-{operation.since.timestamp():.6f}",
+                idempotency_key=f"{operation.id}-{operation.token}-{operation.since.timestamp():.6f}-{after}",
             )
     except ObjectNotFound as error:
         raise ConfigurationError(f"{DEPLOYMENT} is not deployed; run `gpufleet up`") from error

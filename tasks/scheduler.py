@@ -9,7 +9,7 @@ from ledger import NodeStatus
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
 
-_REASON_LENGTH = 300  # a reason is one line of `scontrol show node -o`
+_REASON_LENGTH = 1000  # a reason is one line of `scontrol show node -o`
 
 
 @step("drain {visit.name}", DISRUPTS)
@@ -76,7 +76,10 @@ def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
         seen = _seen_now(visit)
         if seen is not None and seen.cordoned and seen.reason == visit.cordon_reason:
             visit.ask_scheduler(lambda: visit.fleet.scheduler().uncordon((visit.name,)))
-    visit.ledger.inventory.move(visit.name, visit.before.state, "returned", visit.operation)
+    inventory = visit.ledger.inventory
+    if inventory.node(visit.name).state is NodeState.MAINTENANCE:  # given up before anything became active
+        inventory.move(visit.name, NodeState.DRAINED, "given up before validation", visit.operation)
+    inventory.move(visit.name, visit.before.state, "returned", visit.operation)
 
 
 def keep_cordoned(visit: Visit, why: str) -> None:

@@ -18,6 +18,11 @@ def is_over(run: OperationRun, wave: Wave) -> bool:
     return run.ledger.waves.marked(run.operation, wave.number, "judged") is not None
 
 
+def has_nodes_in_hand(run: OperationRun) -> bool:
+    """Whether an earlier runner took nodes out of service and died: they come before every gate and window."""
+    return bool(run.ledger.leases.held_by(run.operation))
+
+
 def note(run: OperationRun, wave: Wave, mark: str) -> None:
     """Write down how far the wave got; the first time counts."""
     run.ledger.waves.mark(run.operation, run.token, wave.number, mark)
@@ -25,6 +30,8 @@ def note(run: OperationRun, wave: Wave, mark: str) -> None:
 
 def hold_for_window(run: OperationRun, wave: Wave) -> None:
     """Wait until the pool's maintenance window is open. Raises StoppedByRequest."""
+    if run.ledger.waves.marked(run.operation, wave.number, "changed") is not None:
+        return  # only watching is left of this wave
     windows = run.plan.policy.pools[wave.pool].waves.windows
     clock = run.fleet.clock
     while True:

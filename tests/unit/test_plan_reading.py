@@ -147,8 +147,8 @@ def test_a_node_that_another_operation_holds_is_left_out_with_its_name(reading: 
     assert f"draining: waits for its work (held by {operation}" in (reading.read()["gpu-0001"].fault or "")
 
 
-def test_a_node_that_is_set_aside_is_not_taken_out_again_with_its_domain() -> None:
-    spec = parse_fleet(SPEC.replace(", model:", ", nvlink_domain: d1, model:"), "fleet.yaml")
+def test_a_domain_goes_out_whole_but_for_nodes_set_aside_and_never_across_pools() -> None:
+    spec = parse_fleet(SPEC.replace("train, model:", "train, nvlink_domain: d1, model:"), "fleet.yaml")
     entry = BundleEntry(
         name="gpu",
         match=("HGX_FW_GPU_*",),
@@ -171,3 +171,7 @@ def test_a_node_that_is_set_aside_is_not_taken_out_again_with_its_domain() -> No
     readings["gpu-0001"] = replace(readings["gpu-0001"], set_aside=False)
     plan = plan_rollout(spec, ("train",), source, readings, SiteClock().now(), 7)
     assert sorted(plan.waves[0].nodes) == ["gpu-0001", "gpu-0002"]
+    shared = parse_fleet(SPEC.replace(", model:", ", nvlink_domain: d1, model:"), "fleet.yaml")
+    plan = plan_rollout(shared, ("train",), source, readings, SiteClock().now(), 7)
+    assert plan.waves == ()
+    assert "pool dev has nodes too" in plan.left_out["gpu-0002"]
