@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from adapters.clock import SystemClock
@@ -87,11 +86,29 @@ class Clients:
         return SshAccess(settings.user, read_key(key), known, settings.connect_timeout_seconds)
 
 
-@lru_cache(maxsize=8)
-def clients_of(fleet_file: str, modified: float) -> Clients:
-    """The process's clients for a fleet file as it was at `modified`; another version gets new ones."""
-    del modified  # only a part of the cache's key
-    return Clients(Path(fleet_file))
+_kept: dict[str, tuple[float, Clients]] = {}
+_keeping = threading.Lock()
+
+
+def clients_of(fleet_file: str) -> Clients:
+    """The process's clients for a fleet file as it is now.
+
+    A file that was broken or moved away in mid-operation must not fail the visits under way: the last good
+    one stays in force in this process. Raises ConfigurationError where there never was a good one.
+    """
+    with _keeping:
+        kept = _kept.get(fleet_file)
+        try:
+            modified = Path(fleet_file).stat().st_mtime
+            if kept is None or kept[0] != modified:
+                kept = _kept[fleet_file] = modified, Clients(Path(fleet_file))
+        except OSError as error:
+            if kept is None:
+                raise ConfigurationError(f"cannot read the fleet file {fleet_file}: {error.strerror}") from error
+        except ConfigurationError:
+            if kept is None:
+                raise
+        return kept[1]
 
 
 def read_fleet_file(path: Path) -> FleetSpec:

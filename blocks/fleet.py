@@ -29,12 +29,7 @@ class Fleet(Block):
 
     def clients(self) -> Clients:
         """This process's clients of the fleet. Raises ConfigurationError that lists every fault of the file."""
-        path = Path(self.fleet_file)
-        try:
-            modified = path.stat().st_mtime
-        except OSError as error:
-            raise ConfigurationError(f"cannot read the fleet file {path}: {error.strerror}") from error
-        return clients_of(self.fleet_file, modified)
+        return clients_of(self.fleet_file)
 
     def spec(self) -> FleetSpec:
         """What the fleet file says."""

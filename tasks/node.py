@@ -20,6 +20,7 @@ from fleet.errors import (
 from fleet.model import NodeState
 from ledger import NodeStatus
 from tasks.acceptance import validate_node
+from tasks.bmc import read_firmware
 from tasks.firmware import flash_bundle
 from tasks.power import activate_bundle
 from tasks.presets import DISRUPTS, step
@@ -91,6 +92,8 @@ def _return(visit: Visit, status: NodeStatus, reason: str = "") -> VisitResult:
 
 
 def _change(visit: Visit, firmware: Firmware, steps: Steps) -> None:
+    if visit.last("cordon") is None:
+        read_firmware(visit, visit.bmc)  # a BMC that refuses us is found before any work is disturbed
     steps.drain(visit)
     wait_for_unit(visit, "drain")
     _ensure_maintenance(visit)
@@ -123,7 +126,9 @@ def _give_up(visit: Visit, error: FleetError) -> VisitResult:
     untouched = not any(
         e.step.startswith(("push:", "reset:")) for e in visit.ledger.journal.entries(visit.operation, visit.name)
     )
-    if untouched and isinstance(error, PreconditionError | ConfigurationError | SchedulerUnreachable):
+    at_work = visit.last("drain") is None  # a BMC that is away does not make a working node a bad one
+    kinds = PreconditionError | ConfigurationError | SchedulerUnreachable
+    if untouched and (at_work or isinstance(error, kinds)):
         return _return(visit, NodeStatus.SKIPPED, error.message)
     visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, str(error), visit.operation)
     return _keep_quarantined(visit)

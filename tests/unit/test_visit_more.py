@@ -10,7 +10,7 @@ import pytest
 from unit.site_fakes import GPU, NEW, SWITCH, Answer, FakeBmc, FakeHost, FakeScheduler, Site
 
 from fleet.config import SchedulerSettings
-from fleet.errors import BmcBusy, OutcomeUnknown, SchedulerUnreachable
+from fleet.errors import BmcBusy, CredentialsRejected, OutcomeUnknown, SchedulerUnreachable
 from fleet.model import (
     FirmwareComponent,
     Job,
@@ -315,3 +315,22 @@ def test_an_inventory_that_shows_no_version_is_never_flashed(site: Site, monkeyp
     assert result.status is NodeStatus.SKIPPED
     assert "cannot be told" in result.reason
     assert (site.fake_bmc.pushes, NEW in site.fake_bmc.versions.values()) == ([], False)
+
+
+def test_a_bmc_that_refuses_us_is_found_before_any_work_is_disturbed(site: Site) -> None:
+    def refuse() -> tuple[FirmwareComponent, ...]:
+        raise CredentialsRejected("the password is not right any more")
+
+    site.fake_bmc.read_firmware = refuse  # type: ignore[method-assign]
+    result = site.visit()
+    assert result.status is NodeStatus.SKIPPED
+    assert "password" in result.reason
+    assert (site.fake_scheduler.cordons, site.state()) == ([], NodeState.IN_SERVICE)
+
+
+def test_a_bmc_that_is_away_leaves_a_working_node_at_work(site: Site) -> None:
+    site.fake_bmc.away_until = site.clock.monotonic() + 86400
+    result = site.visit()
+    assert result.status is NodeStatus.SKIPPED
+    assert "refused" in result.reason
+    assert (site.fake_scheduler.cordons, site.state()) == ([], NodeState.IN_SERVICE)
