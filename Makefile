@@ -35,7 +35,8 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect"
+	$(BIN)/python -m pytest -m prefect
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
-REAL_PARTS = ("prefect", "slurm", "sshd", "postgresql", "prometheus", "tpm", "corpus", "browser")
 
 
 @pytest.fixture(scope="session")
@@ -20,15 +19,6 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no corpus at {folder}: set GPUFLEET_SHARED")
     return folder
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one real part run one after another: two Slurms or two Prefects at once disturb each other."""
-    for item in items:
-        for part in REAL_PARTS:
-            if part != "corpus" and item.get_closest_marker(part):
-                item.add_marker(pytest.mark.xdist_group(part))
-                break
 
 
 @pytest.hookimpl(wrapper=True)
