@@ -89,7 +89,7 @@ def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
     if new_worker:
         wait_until_online(folder, server.port, worker)
     say(f"worker: {'online' if new_worker else 'runs already'}, pid {worker.pid}")
-    if applied and (new_server or new_worker):  # something had stopped, and with it perhaps an operation
+    if applied:  # a flow process may have died alone, while server and worker run
         _reconcile_now(folder, server.port, say)
     return runtime_status(folder)
 
