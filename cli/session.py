@@ -58,6 +58,7 @@ def use_server(fleet_file: Path, required: bool) -> None:
     """
     from cli.runtime.lifecycle import client_env
 
+    os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"  # a server that dies with this command helps nobody
     try:
         os.environ.update(client_env(RunFolder(fleet_file)))
     except ConfigurationError:

@@ -30,6 +30,7 @@ from ledger import ControlVerb, Ledger, OperationState, Runner
 RECONCILER = "reconcile"  # who asks for a halt where a halted operation still has nodes in hand
 
 _BEAT_SECONDS = 5.0
+_SAME_START_SECONDS = 30.0  # start times move with the wall clock
 
 
 class StoppedByRequest(RolloutHalted):
@@ -160,6 +161,9 @@ def is_alive(runner: Runner, silent_seconds: float) -> bool:
         return silent_seconds < 120.0
     try:
         process = psutil.Process(runner.pid)
-        return abs(process.create_time() - runner.pid_started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        return (
+            abs(process.create_time() - runner.pid_started) < _SAME_START_SECONDS
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
     except psutil.NoSuchProcess:
         return False

@@ -26,7 +26,7 @@ def start_run(fleet: str, operation: Operation, after: str = "") -> str:
     the server does not answer, ConfigurationError where the flow is not deployed.
     """
     try:
-        with get_client(sync_client=True) as client:
+        with _client() as client:
             deployment = client.read_deployment_by_name(DEPLOYMENT)
             run = client.create_flow_run_from_deployment(
                 deployment.id,
@@ -47,7 +47,7 @@ def resume_run(flow_run_id: str, form: dict[str, str]) -> bool:
     Raises TransientError where the server does not answer.
     """
     try:
-        with get_client(sync_client=True) as client:
+        with _client() as client:
             if not _is_suspended(client, flow_run_id):
                 return False
             answer = client.resume_flow_run(UUID(flow_run_id), run_input=form)
@@ -61,7 +61,7 @@ def run_condition(flow_run_id: str | None) -> str:
     if flow_run_id is None:
         return "unknown"
     try:
-        with get_client(sync_client=True) as client:
+        with _client() as client:
             state = client.read_flow_run(UUID(flow_run_id)).state
     except ObjectNotFound:
         return "over"
@@ -74,6 +74,14 @@ def run_condition(flow_run_id: str | None) -> str:
     if state.is_cancelled() or state.is_cancelling():
         return "cancelled"
     return "under_way" if state.type in _NOT_OVER else "over"
+
+
+def _client() -> SyncPrefectClient:
+    """Raises TransientError where this process knows of no server; a temporary one is never started."""
+    try:
+        return get_client(sync_client=True)
+    except ValueError as error:
+        raise TransientError("no Prefect server runs for this fleet; run `gpufleet up`") from error
 
 
 def _is_suspended(client: SyncPrefectClient, flow_run_id: str) -> bool:

@@ -14,6 +14,10 @@ import psutil
 
 from cli.runtime.files import read_json, write_private
 
+# A start time is the boot time plus ticks, and the boot time moves when the wall clock is set. No system gives a
+# pid out again within this time.
+SAME_START_SECONDS = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
@@ -27,7 +31,7 @@ class ProcessRecord:
         """The very process, None where it has ended (or its pid is somebody else's now)."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < 1.0
+            same = abs(process.create_time() - self.started) < SAME_START_SECONDS
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return None
