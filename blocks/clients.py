@@ -117,6 +117,8 @@ def read_fleet_file(path: Path) -> FleetSpec:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"cannot read the fleet file {path}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ConfigurationError(f"the fleet file {path} is not UTF-8 text: {error}") from error
     return parse_fleet(text, str(path))
 
 

@@ -178,6 +178,8 @@ def _roll_out(fleet: Fleet, folder: Path, quiet: bool) -> tuple[Operation, Firmw
             view.update(operation, fleet.ledger().operations.node_rows(operation.id))
             _approve_open_gates(fleet, folder, operation, plan)
             time.sleep(0.5)
+    if not quiet:
+        errors.print()
     return operation, plan
 
 

@@ -80,7 +80,8 @@ def run_firmware(
     if as_json:
         print_json({"operation": operation.id, "digest": plan.digest, "nodes": len(plan.nodes)})
     else:
-        console.print(f"begun: {operation.id}; approve wave 1: gpufleet approve {operation.id} --wave 1 --key KEY")
+        console.print(f"begun: {operation.id}; approve its first wave:")
+        console.print(f"  gpufleet approve {operation.id} --wave 1 --key KEY", highlight=False, soft_wrap=True)
 
 
 def begin(fleet: Fleet, plan: FirmwarePlan) -> Operation:
@@ -119,9 +120,9 @@ def approve(
 
     Exit codes: 0 recorded; 2 key or policy wrong; 6 no such operation or gate; 8 the approval is refused.
     """
+    opened = open_fleet(fleet)  # before anything imports Prefect: it reads its settings once
     from cli.approving import give_approval, sign_approval
 
-    opened = open_fleet(fleet)
     if only_print:
         typer.echo(sign_approval(opened, operation, wave, key, reject))
         return

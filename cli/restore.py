@@ -64,10 +64,10 @@ def clear(
     4 scheduler unreachable; 6 no such node, or it is not quarantined, or an operation holds it; 8 you said no.
     """
     _check_reason(reason)
+    opened = open_fleet(fleet)  # before anything imports Prefect: it reads its settings once
     from fleet.clearing import describe_clearing
     from tasks.clearing import clear_node, read_clear_plan
 
-    opened = open_fleet(fleet)
     plan = read_clear_plan(opened, node, accept_firmware)
     if not as_json:
         for line in (f"{node}:", *(f"  {line}" for line in describe_clearing(plan))):

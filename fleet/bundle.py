@@ -36,7 +36,7 @@ class BundleEntry(_Strict):
     required: bool = Field(True, description="a node without such a component does not fit")
     activate_first: bool = Field(False, description="must be active before the next entry is flashed")
     scope: Literal["node", "nvlink_domain", "power_domain"] = Field("node", description="what its reset takes down")
-    expected_seconds: float = Field(600.0, ge=0)
+    expected_seconds: float = Field(600.0, ge=0, allow_inf_nan=False)
 
     @field_validator("image")
     @classmethod
@@ -91,7 +91,7 @@ def parse_bundle(text: str, filename: str) -> Bundle:
     """Read a manifest. Raises BundleRejected that lists every fault with the nearest right key."""
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BundleRejected(f"{filename}: not YAML: {error}") from error
     try:
         return Bundle.model_validate(data)

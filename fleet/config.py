@@ -192,12 +192,7 @@ def parse_fleet(text: str, filename: str) -> FleetSpec:
 
     Raises ConfigurationError that lists every fault as `file:line: what is wrong (nearest right value)`.
     """
-    try:
-        tree = yaml.compose(text, Loader=_loader())
-        data = yaml.load(text, Loader=_loader())  # noqa: S506  a safe loader
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigurationError(f"{filename}:{line}: not YAML: {error.problem}") from error
+    tree, data = _read_yaml(text, filename)
     if not isinstance(data, dict) or tree is None:
         raise ConfigurationError(f"{filename}:1: a fleet file is a mapping with the keys version, fleet, bmc …")
     faults = [(_line(tree, path), what) for path, what in _duplicate_keys(tree, ())]
@@ -212,6 +207,23 @@ def parse_fleet(text: str, filename: str) -> FleetSpec:
         lines = [f"{PurePath(filename)}:{line}: {what}" for line, what in sorted(set(faults))]
         raise ConfigurationError("\n".join(lines))
     return spec
+
+
+def _read_yaml(text: str, filename: str) -> tuple[yaml.Node | None, object]:
+    """The document as nodes with their lines, and as values. Aliases are refused: they can grow without bound."""
+    try:
+        for event in yaml.parse(text, Loader=_loader()):
+            if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1
+                raise ConfigurationError(
+                    f"{filename}:{line}: write the value out; aliases (*{event.anchor}) are not read"
+                )
+        return yaml.compose(text, Loader=_loader()), yaml.load(text, Loader=_loader())  # noqa: S506  a safe loader
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigurationError(f"{filename}:{line}: not YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:
+        raise ConfigurationError(f"{filename}:1: not YAML that can be read: {error}") from error
 
 
 def _loader() -> type[yaml.SafeLoader]:
@@ -262,7 +274,10 @@ def _explain(path: _Path, kind: str, message: str, given: object) -> str:
         near = difflib.get_close_matches(str(path[-1]), _keys_at(path[:-1]), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(_keys_at(path[:-1]))}"
         return f"{_dotted(path)}: unknown key{hint}"
-    shown = "" if kind == "missing" or isinstance(given, dict | list | tuple) else f" (given: {given!r})"
+    secret = any(word in _dotted(path) for word in ("password", "key")) or "@" in str(given)
+    shown = "" if secret or kind == "missing" or isinstance(given, dict | list | tuple) else f" (given: {given!r})"
+    if path[-1:] in (("password",), ("key",)):
+        message = "a secret does not stand in the fleet file; write {env: VARIABLE} or {file: PATH}"
     return f"{_dotted(path)}: {message}{shown}"
 
 

@@ -28,7 +28,7 @@ def explain(connection: Connection, name: str, now: datetime) -> list[str]:
     """Raises PreconditionError for a node that the ledger never saw."""
     row = connection.execute(sa.select(nodes).where(nodes.c.name == name)).one_or_none()
     if row is None:
-        raise PreconditionError("not in the ledger; add it to the fleet file", node=name)
+        raise PreconditionError("not in the ledger: the first operation takes in what the fleet file names", node=name)
     lines = [f"{row.state} since {row.since:%F %T} UTC" + (f": {row.reason}" if row.reason else "")]
     if row.absent:
         lines.append("no longer in the fleet file: no operation may take it")

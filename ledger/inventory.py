@@ -178,7 +178,7 @@ _drop_firmware = sa.delete(firmware).where(
 def _row(connection: Connection, name: str) -> TableRow:
     row = connection.execute(_one_node, {"node_name": name}).one_or_none()
     if row is None:
-        raise PreconditionError("not in the ledger; add it to the fleet file", node=name)
+        raise PreconditionError("not in the ledger: the first operation takes in what the fleet file names", node=name)
     return row
 
 

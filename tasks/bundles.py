@@ -25,9 +25,11 @@ def read_bundle(fleet: Fleet, path: Path) -> BundleSource:
     """
     manifest = path / MANIFEST if path.is_dir() else path
     try:
-        text = manifest.read_text(encoding="utf-8")
+        text = manifest.read_bytes().decode("utf-8")  # the very bytes: a changed line ending is a change
     except OSError as error:
         raise BundleRejected(f"cannot read the bundle {manifest}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise BundleRejected(f"{manifest} is no manifest (not UTF-8 text); give the bundle's folder") from error
     bundle = parse_bundle(text, str(manifest))
     _check_signature(fleet, manifest, text)
     faults = [fault for entry in bundle.entries for fault in _image_faults(manifest.parent / entry.image, entry.sha256)]
@@ -59,7 +61,7 @@ def _check_signature(fleet: Fleet, manifest: Path, text: str) -> None:
     allowed = fleet.spec().bundle_signers
     if allowed is None:
         raise BundleRejected("the fleet file names no bundle_signers (an allowed-signers file); no bundle is trusted")
-    if not signature.is_file():
+    if not signature.is_file() or b"BEGIN SSH SIGNATURE" not in signature.read_bytes():
         raise BundleRejected(
             f"{manifest} is not signed; sign it: ssh-keygen -Y sign -n {BUNDLE_NAMESPACE} -f KEY {manifest}"
         )

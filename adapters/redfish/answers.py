@@ -65,7 +65,7 @@ def read_answer(response: httpx.Response) -> Answer:
     if response.content.strip():
         try:
             parsed = json.loads(response.content)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed, readable = None, False
         body = parsed if isinstance(parsed, Mapping) else None
         readable = readable and body is not None

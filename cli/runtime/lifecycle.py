@@ -58,9 +58,11 @@ class RuntimeStatus:
 def read_fleet(fleet_file: Path) -> FleetSpec:
     """Read and check a fleet file. Raises ConfigurationError."""
     try:
-        return parse_fleet(fleet_file.read_text(), str(fleet_file))
+        return parse_fleet(fleet_file.read_text(encoding="utf-8"), str(fleet_file))
     except OSError as error:
         raise ConfigurationError(f"cannot read the fleet file {fleet_file}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ConfigurationError(f"the fleet file {fleet_file} is not UTF-8 text: {error}") from error
 
 
 def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:

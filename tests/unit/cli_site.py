@@ -119,5 +119,5 @@ def plan_of_one() -> FirmwarePlan:
 def cli_site(folder: Path, monkeypatch: pytest.MonkeyPatch, spec: str = SPEC) -> CliSite:
     """A site that every Fleet block of this test leads to."""
     made = CliSite(folder, spec)
-    monkeypatch.setattr("blocks.fleet.clients_of", lambda file, modified: made)
+    monkeypatch.setattr("blocks.fleet.clients_of", lambda file: made)
     return made

@@ -98,3 +98,19 @@ def test_text_that_is_not_yaml_names_the_line() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "just words"])
 def test_a_file_that_is_no_mapping_says_what_a_fleet_file_is(text: str) -> None:
     assert "fleet.yaml:1" in faults(text)
+
+
+def test_a_secret_given_by_mistake_is_never_shown() -> None:
+    text = faults(GOOD.replace("password: {env: BMC_PASSWORD}", "password: hunter2"))
+    assert "hunter2" not in text
+    assert "{env: VARIABLE}" in text
+    assert "hunter2" not in faults(GOOD.replace("https://10.0.0.1", "https://admin:hunter2@10.0.0.1"))
+
+
+def test_aliases_are_refused_with_their_line() -> None:
+    assert "fleet.yaml:2: write the value out" in faults("site: &a x\nfleet: *a\n")
+
+
+@pytest.mark.parametrize("text", ["site: 2024-13-45\n", "fleet: \x01\n", "[" * 3000])
+def test_what_yaml_itself_stumbles_on_is_one_clear_error(text: str) -> None:
+    assert "fleet.yaml:1" in faults(text)
