@@ -214,7 +214,7 @@ def _read_yaml(text: str, filename: str) -> tuple[yaml.Node | None, object]:
     try:
         for event in yaml.parse(text, Loader=_loader()):
             if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
+                line = event.start_mark.line + 1 if event.start_mark else 1
                 raise ConfigurationError(
                     f"{filename}:{line}: write the value out; aliases (*{event.anchor}) are not read"
                 )
