@@ -210,20 +210,34 @@ def parse_fleet(text: str, filename: str) -> FleetSpec:
 
 
 def _read_yaml(text: str, filename: str) -> tuple[yaml.Node | None, object]:
-    """The document as nodes with their lines, and as values. Aliases are refused: they can grow without bound."""
+    """The document as nodes with their lines, and as values."""
     try:
-        for event in yaml.parse(text, Loader=_loader()):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1 if event.start_mark else 1
-                raise ConfigurationError(
-                    f"{filename}:{line}: write the value out; aliases (*{event.anchor}) are not read"
-                )
-        return yaml.compose(text, Loader=_loader()), yaml.load(text, Loader=_loader())  # noqa: S506  a safe loader
+        tree = yaml.compose(text, Loader=_loader())
+        if tree is not None and _written_out(tree, {}) > _LARGEST:
+            raise ConfigurationError(f"{filename}:1: its aliases (*name) repeat more than a fleet file can hold")
+        return tree, yaml.load(text, Loader=_loader())  # noqa: S506  a safe loader
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigurationError(f"{filename}:{line}: not YAML: {error.problem}") from error
     except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:
         raise ConfigurationError(f"{filename}:1: not YAML that can be read: {error}") from error
+
+
+_LARGEST = 5_000_000  # values of a file with every alias written out; 10,000 nodes are 150,000
+
+
+def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many values stand below `node` with aliases written out; one that holds itself is without end."""
+    if id(node) in sizes:
+        return sizes[id(node)]
+    sizes[id(node)] = _LARGEST + 1
+    below: list[yaml.Node] = []
+    if isinstance(node, yaml.MappingNode):
+        below = [part for pair in node.value for part in pair]
+    elif isinstance(node, yaml.SequenceNode):
+        below = node.value
+    sizes[id(node)] = 1 + sum(_written_out(part, sizes) for part in below)
+    return sizes[id(node)]
 
 
 def _loader() -> type[yaml.SafeLoader]:

@@ -107,8 +107,16 @@ def test_a_secret_given_by_mistake_is_never_shown() -> None:
     assert "hunter2" not in faults(GOOD.replace("https://10.0.0.1", "https://admin:hunter2@10.0.0.1"))
 
 
-def test_aliases_are_refused_with_their_line() -> None:
-    assert "fleet.yaml:2: write the value out" in faults("site: &a x\nfleet: *a\n")
+def test_aliases_are_read_like_what_they_stand_for() -> None:
+    aliased = GOOD.replace("pool: train, model: HGX-H100-8", "pool: train, model: &m HGX-H100-8")
+    aliased = aliased.replace("pool: dev, model: HGX-H100-8", "pool: dev, model: *m")
+    assert parse_fleet(aliased, "fleet.yaml").inventory() == parse_fleet(GOOD, "fleet.yaml").inventory()
+
+
+def test_aliases_that_grow_without_bound_are_refused_at_once() -> None:
+    rows = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    assert "repeat more than" in faults("\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x]", *rows]))
+    assert "repeat more than" in faults("site: &a [*a]\n")
 
 
 @pytest.mark.parametrize("text", ["site: 2024-13-45\n", "fleet: \x01\n", "[" * 3000])
