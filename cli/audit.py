@@ -29,9 +29,9 @@ def audit_verify(fleet: FleetOption = None, as_json: JsonOption = False) -> None
     faults = audit.verify()
     head = audit.head()
     if as_json:
-        print_json({"records": head.seq, "head": head.hash, "faults": [str(fault) for fault in faults]})
+        print_json({"records": head.seq, "head": head.hash, "faults": [fault.text for fault in faults]})
     elif faults:
-        console.print("\n".join(str(fault) for fault in faults), highlight=False, markup=False)
+        console.print("\n".join(fault.text for fault in faults), highlight=False, markup=False)
     else:
         console.print(f"whole: {head.seq} records, head {head.hash}", highlight=False)
     if faults:

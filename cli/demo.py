@@ -58,7 +58,7 @@ def demo(
         operation, plan = _roll_out(fleet, folder, quiet=as_json)
         rows = fleet.ledger().operations.node_rows(operation.id)
         verdict = judge(folder / "truth.jsonl", _claims(plan, rows))
-        wrong = _disagreements(operation, verdict) + [str(fault) for fault in fleet.ledger().audit.verify()]
+        wrong = _disagreements(operation, verdict) + [fault.text for fault in fleet.ledger().audit.verify()]
         if as_json:
             print_json({"operation": operation.id, "state": operation.state.value, "url": url, "wrong": wrong})
         else:

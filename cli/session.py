@@ -90,6 +90,9 @@ def exits(function: Callable[P, R]) -> Callable[P, R]:
 def _ended() -> Iterator[None]:
     try:
         yield
+    except typer.Abort as error:
+        errors.print("not confirmed, nothing was done; where nobody can answer, give --yes")
+        raise typer.Exit(REFUSED) from error
     except FleetError as error:
         errors.print(f"[red]error:[/red] {_escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(exit_code(error)) from error

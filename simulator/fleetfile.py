@@ -115,11 +115,18 @@ def _bmc(scale: float, tls: bool) -> dict[str, object]:
     return settings | {"tls": {"ca": "ca.pem"}} if tls else settings
 
 
+def _floor(pool: str, count: int) -> float:
+    """The pool's floor; lower where it would let no node of a small pool out."""
+    if count >= 7 or pool == DEVELOPMENT:
+        return FLOORS[pool]
+    return 0.5 if count > 1 else 0.0
+
+
 def _pool(pool: str, places: Sequence[Place], scale: float) -> dict[str, object]:
     count = sum(place.pool == pool for place in places)
     return {
         "production": pool == PRODUCTION,
-        "capacity_floor": FLOORS[pool],
+        "capacity_floor": _floor(pool, count),
         "rack_limit": RACK_LIMIT,
         "breaker": {"share": 0.5, "window_seconds": round(max(5.0, 600 / scale), 3), "floor_nodes": 4},
         "waves": {
