@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapters.clock import SystemClock
+from adapters.fleet_file import read_fleet_file
 from adapters.known_hosts import KnownHosts
 from adapters.local import LocalHost
 from adapters.redfish import BmcLogin, BmcTls, RedfishBmc
@@ -15,7 +16,7 @@ from adapters.slurm import SlurmScheduler
 from adapters.ssh import SshAccess, SshHost, SshPool, read_key
 from blocks.scheduler import NoScheduler, SharedScheduler
 from fleet.budget import PoolLimits
-from fleet.config import FleetSpec, SecretRef, parse_fleet
+from fleet.config import SecretRef
 from fleet.errors import ConfigurationError
 from fleet.model import Node
 from fleet.ports import Bmc, Clock, Host, Scheduler
@@ -109,17 +110,6 @@ def clients_of(fleet_file: str) -> Clients:
             if kept is None:
                 raise
         return kept[1]
-
-
-def read_fleet_file(path: Path) -> FleetSpec:
-    """Read and check a fleet file. Raises ConfigurationError that lists every fault of it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the fleet file {path}: {error.strerror}") from error
-    except UnicodeError as error:
-        raise ConfigurationError(f"the fleet file {path} is not UTF-8 text: {error}") from error
-    return parse_fleet(text, str(path))
 
 
 def read_secret(ref: SecretRef, folder: Path, what: str) -> str:

@@ -21,22 +21,7 @@ def patiently(visit: Visit, what: str, read: Callable[[], T]) -> T:
 
     Raises NodeUnreachable or BmcBusy, as last seen, when that time is over.
     """
-    settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
-    deadline = clock.monotonic() + settings.ready_timeout_seconds
-    while True:
-        try:
-            return read()
-        except (NodeUnreachable, BmcBusy) as error:
-            if clock.monotonic() >= deadline:
-                raise
-            visit.say(f"{what}: BMC {error.message}")
-            asked = error.retry_after_seconds if isinstance(error, BmcBusy) else None
-            clock.sleep(min(asked or settings.poll_seconds, max(settings.poll_seconds, 30.0)))
-
-
-def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
-    """The inventory, waiting for a BMC that is away."""
-    return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
+    return _while_away(visit, what, read, lambda: None)
 
 
 def patiently_change(visit: Visit, what: str, act: Callable[[], T]) -> T:
@@ -44,18 +29,27 @@ def patiently_change(visit: Visit, what: str, act: Callable[[], T]) -> T:
 
     It may be asked again then, for at most the fleet's ready time and while the node is still ours.
     """
+    return _while_away(visit, what, act, visit.check_undisturbed)
+
+
+def _while_away(visit: Visit, what: str, ask: Callable[[], T], before_again: Callable[[], None]) -> T:
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
     deadline = clock.monotonic() + settings.ready_timeout_seconds
     while True:
         try:
-            return act()
+            return ask()
         except (NodeUnreachable, BmcBusy) as error:
             if clock.monotonic() >= deadline:
                 raise
             visit.say(f"{what}: BMC {error.message}")
             asked = error.retry_after_seconds if isinstance(error, BmcBusy) else None
             clock.sleep(min(asked or settings.poll_seconds, max(settings.poll_seconds, 30.0)))
-            visit.check_undisturbed()
+            before_again()
+
+
+def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
+    """The inventory, waiting for a BMC that is away."""
+    return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
 
 
 def wait_until_ready(visit: Visit, bmc: Bmc, expected_seconds: float = 0.0) -> tuple[FirmwareComponent, ...]:

@@ -14,13 +14,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
+from adapters.fleet_file import read_fleet_file
 from cli.runtime import api
 from cli.runtime.files import RunFolder, read_json, write_private
 from cli.runtime.process import flow_processes, flow_runs_with_process, read_record, stop
 from cli.runtime.server import ensure_server, wait_until_healthy
 from cli.runtime.settings import DEFAULT_PORT, HOST, client_environment, home
 from cli.runtime.worker import ensure_worker, wait_until_online
-from fleet.config import FleetSpec, parse_fleet
+from fleet.config import FleetSpec
 from fleet.errors import ConfigurationError
 
 RECONCILE = "reconcile/reconcile"
@@ -55,22 +56,12 @@ class RuntimeStatus:
         return self.server.state == "running" and self.worker.state == "running"
 
 
-def read_fleet(fleet_file: Path) -> FleetSpec:
-    """Read and check a fleet file. Raises ConfigurationError."""
-    try:
-        return parse_fleet(fleet_file.read_text(encoding="utf-8"), str(fleet_file))
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the fleet file {fleet_file}: {error.strerror}") from error
-    except UnicodeError as error:
-        raise ConfigurationError(f"the fleet file {fleet_file} is not UTF-8 text: {error}") from error
-
-
 def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
     """Start what does not run, and bring Prefect in step with prefect.yaml and the fleet file.
 
     `fleet_file` is absolute. Safe to repeat. Raises ConfigurationError that says what to do.
     """
-    spec = read_fleet(fleet_file)
+    spec = read_fleet_file(fleet_file)
     folder = RunFolder(fleet_file)
     folder.create()
     server, new_server = ensure_server(folder, port, say)
