@@ -23,14 +23,16 @@ from pathlib import Path
 import psutil
 import yaml
 
+from blocks.fleet import Fleet
 from cli.runtime.files import RunFolder
 from cli.runtime.process import flow_processes, read_record
+from ledger import OperationState
 from simulator.bundle import reset_seconds
 from simulator.firmware import demo_bundle_entries
 from simulator.machine import Timing
 from simulator.verdict import Expectations, judge
 
-ENDED = ("done", "halted", "aborted", "failed")
+ENDED = (OperationState.DONE, OperationState.HALTED, OperationState.ABORTED, OperationState.FAILED)
 
 
 def nominal_seconds() -> float:
@@ -131,12 +133,12 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         operation = json.loads(gpufleet(fleet, "run", "firmware", *bundle, "--yes", "--json"))["operation"]
         began = time.monotonic()
         meter.start()
-        state: dict[str, object] = {}
-        while state.get("state") not in ENDED:
-            time.sleep(2.0)
-            state = json.loads(gpufleet(fleet, "status", operation, "--json"))
+        ledger = Fleet(fleet_file=str(fleet)).ledger()  # `gpufleet status` each second would be half a core
+        while ledger.operations.get(operation).state not in ENDED:
+            time.sleep(1.0)
         makespan = time.monotonic() - began
         cpu = meter.seconds()
+        state = json.loads(gpufleet(fleet, "status", operation, "--json"))
         simulator_cpu = sum(psutil.Process(process.pid).cpu_times()[:2])
         ledger_bytes = sum(path.stat().st_size for path in folder.glob("ledger.db*"))
     finally:

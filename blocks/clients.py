@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,11 @@ from adapters.fleet_file import read_fleet_file
 from adapters.known_hosts import KnownHosts
 from adapters.local import LocalHost
 from adapters.redfish import BmcLogin, BmcTls, RedfishBmc
+from adapters.references import key_path, read_secret
 from adapters.slurm import SlurmScheduler
 from adapters.ssh import SshAccess, SshHost, SshPool, read_key
 from blocks.scheduler import NoScheduler, SharedScheduler
 from fleet.budget import PoolLimits
-from fleet.config import SecretRef
 from fleet.errors import ConfigurationError
 from fleet.model import Node
 from fleet.ports import Bmc, Clock, Host, Scheduler
@@ -82,9 +81,9 @@ class Clients:
 
     def _access(self) -> SshAccess:
         settings = self.spec.ssh
-        key = self.folder / settings.key.file if settings.key.file else _key_from(settings.key)
         known = KnownHosts.read(self.folder / settings.known_hosts) if settings.verify_host_keys else None
-        return SshAccess(settings.user, read_key(key), known, settings.connect_timeout_seconds)
+        key = read_key(key_path(settings.key, self.folder))
+        return SshAccess(settings.user, key, known, settings.connect_timeout_seconds)
 
 
 _kept: dict[str, tuple[float, Clients]] = {}
@@ -110,28 +109,6 @@ def clients_of(fleet_file: str) -> Clients:
             if kept is None:
                 raise
         return kept[1]
-
-
-def read_secret(ref: SecretRef, folder: Path, what: str) -> str:
-    """The secret that `ref` points to. Raises ConfigurationError that says what is missing, never its value."""
-    if ref.env is not None:
-        value = os.environ.get(ref.env)
-        if value is None:
-            raise ConfigurationError(f"{what}: environment variable {ref.env} is not set")
-        return value
-    path = folder / str(ref.file)
-    try:
-        return path.read_text(encoding="utf-8").rstrip("\n")
-    except OSError as error:
-        raise ConfigurationError(f"{what}: cannot read {path}: {error.strerror}") from error
-
-
-def _key_from(ref: SecretRef) -> Path:
-    """ssh.key by environment: the variable holds the key file's path, so that no key lies in an environment."""
-    value = os.environ.get(str(ref.env))
-    if value is None:
-        raise ConfigurationError(f"ssh.key: environment variable {ref.env} is not set (it names the key file)")
-    return Path(value)
 
 
 def ledger_url(url: str, folder: Path) -> str:

@@ -41,7 +41,7 @@ def audit_verify(fleet: FleetOption = None, as_json: JsonOption = False) -> None
 @audit_app.command("tail")
 @exits
 def audit_tail(
-    count: Annotated[int, typer.Option("-n", min=1, help="How many records.")] = 20,
+    count: Annotated[int, typer.Option("-n", min=1, max=1_000_000, help="How many records.")] = 20,
     subject: Annotated[
         str | None, typer.Option("--subject", help="Only about this node, operation, pool, or `fleet`.")
     ] = None,

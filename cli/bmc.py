@@ -37,7 +37,7 @@ def read(
     password_env: Annotated[str | None, typer.Option(help="environment variable that holds the password")] = None,
     ca: Annotated[str | None, typer.Option(help="PEM file to check the BMC's certificate with")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="do not check the BMC's certificate")] = False,
-    timeout: Annotated[float, typer.Option(min=0.1, help="seconds for one answer")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=3600.0, help="seconds for one answer")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Read one BMC: system, power, GPUs, firmware, tasks. Nothing is changed."""

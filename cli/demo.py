@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.live import Live
 from rich.table import Table
 
 from cli.exit_codes import FAILED
@@ -162,7 +161,7 @@ def _free_port() -> int:
 def _roll_out(fleet: Fleet, folder: Path, quiet: bool) -> tuple[Operation, FirmwarePlan]:
     """Plan, begin, and approve every wave with the demo approver's key; returns when the operation ends."""
     from cli.operate import begin, show_plan
-    from cli.progress import RolloutView
+    from cli.progress import following
     from ledger import OperationState
     from tasks.planning import make_plan
 
@@ -170,9 +169,8 @@ def _roll_out(fleet: Fleet, folder: Path, quiet: bool) -> tuple[Operation, Firmw
     if not quiet:
         show_plan(plan)
     operation = begin(fleet, plan)
-    view = RolloutView(plan)
     ended = (OperationState.DONE, OperationState.HALTED, OperationState.ABORTED, OperationState.FAILED)
-    with Live(view, console=errors, refresh_per_second=4, transient=False) if not quiet else _nothing():
+    with following(plan, errors, quiet) as view:
         while operation.state not in ended:
             operation = fleet.ledger().operations.get(operation.id)
             view.update(operation, fleet.ledger().operations.node_rows(operation.id))
@@ -181,11 +179,6 @@ def _roll_out(fleet: Fleet, folder: Path, quiet: bool) -> tuple[Operation, Firmw
     if not quiet:
         errors.print()
     return operation, plan
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def _approve_open_gates(fleet: Fleet, folder: Path, operation: Operation, plan: FirmwarePlan) -> None:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from cli.exit_codes import HALTED
 from cli.runtime.files import RunFolder
 from cli.runtime.lifecycle import runtime_status
 from cli.serve import status_json
-from cli.session import FleetOption, JsonOption, console, exits, open_fleet, print_json
+from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_json
 
 if TYPE_CHECKING:
     from blocks.fleet import Fleet
@@ -74,10 +72,8 @@ def _show_fleet(fleet: Fleet, as_json: bool) -> None:
     )
     for line in [*runtime.problems, *warnings, *(f"breaker of {pool}: {why}" for pool, why in tripped.items())]:
         console.print(line, style="yellow", highlight=False, markup=False)
-    table = Table("operation", "kind", "state", "since", "why")
-    table.columns[0].no_wrap = True  # an id that is cut cannot be copied
-    for op in operations:
-        table.add_row(op.id, op.kind, op.state.value, f"{op.since:%F %T}", Text(op.reason))
+    listed = ((op.id, op.kind, op.state.value, f"{op.since:%F %H:%M}", op.reason) for op in operations)
+    table = plain_table(("operation", "kind", "state", "since (UTC)", "why"), listed)
     console.print(table if operations else "no operations yet")
 
 
@@ -119,15 +115,16 @@ def _show_operation(fleet: Fleet, operation: str, as_json: bool) -> None:
     if as_json:
         print_json(_operation_json(kept) | {"nodes": [_row_json(row) for row in rows]})
     else:
-        console.print(f"{kept.id} {kept.kind}: {kept.state.value} {kept.reason}", highlight=False, markup=False)
-        table = Table("node", "wave", "status", "visits", "waits for / reason")
-        table.columns[0].no_wrap = True
-        for row in rows:
-            said = Text(row.reason or row.waiting_for or "")
-            table.add_row(row.node, str(row.wave), row.status.value, str(row.attempts), said)
-        console.print(table)
+        why = f": {kept.reason}" if kept.reason else ""
+        console.print(f"{kept.id} {kept.kind}, {kept.state.value}{why}", highlight=False, markup=False)
+        columns = ("node", "wave", "status", "visits", "waits for / reason")
+        console.print(plain_table(columns, (_row_cells(row) for row in rows)))
     if kept.state is OperationState.HALTED:
         raise typer.Exit(HALTED)
+
+
+def _row_cells(row: NodeRow) -> tuple[str, ...]:
+    return (row.node, str(row.wave), row.status.value, str(row.attempts), row.reason or row.waiting_for or "")
 
 
 def _row_json(row: NodeRow) -> dict[str, object]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from cli.session import FleetOption, JsonOption, console, exits, open_fleet, print_json
+from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_json
 from fleet.errors import PreconditionError
 from fleet.model import NodeState
 
@@ -43,19 +41,19 @@ def nodes(
         empty = not opened.ledger().inventory.nodes()
         console.print("no nodes yet: the first operation takes them from the fleet file" if empty else "no such nodes")
         return
-    table = Table("node", "pool", "rack", "state", "since (UTC)", "held by", "why")
-    table.columns[0].no_wrap = True
-    for record in found:
-        place = (record.name, record.node.pool, record.node.rack, record.state.value)
-        cells = (*place, f"{record.since:%F %T}", record.operation or "", _why(record))
-        table.add_row(*(Text(cell) for cell in cells))
-    console.print(table)
+    columns = ("node", "pool", "rack", "state", "since (UTC)", "held by", "why")
+    console.print(plain_table(columns, (_cells(record) for record in found)))
 
 
 def _check(what: str, name: str | None, known: Iterable[str]) -> None:
     names = sorted(known)
     if name is not None and name not in names:
         raise PreconditionError(f"no {what} {name!r}; the fleet file has {', '.join(names[:8])}")
+
+
+def _cells(record: NodeRecord) -> tuple[str, ...]:
+    place = (record.name, record.node.pool, record.node.rack, record.state.value)
+    return (*place, f"{record.since:%F %H:%M}", record.operation or "", _why(record))
 
 
 def _why(record: NodeRecord) -> str:

@@ -22,7 +22,9 @@ run_app = typer.Typer(help="Begin an operation after showing its plan.", no_args
 
 BundleOption = Annotated[Path, typer.Option("--bundle", help="Bundle folder, or its bundle.yaml.")]
 PoolOption = Annotated[list[str] | None, typer.Option("--pool", help="Only this pool; may be repeated.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the order; drawn where not given.")]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Seed of the order; drawn where not given.")
+]
 OperationArgument = Annotated[str, typer.Argument(metavar="OP", help="Operation id, as `gpufleet status` shows it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the audit chain.")]
 
@@ -104,7 +106,7 @@ def _start(fleet: Fleet, operation: Operation) -> None:
 @exits
 def approve(
     operation: OperationArgument,
-    wave: Annotated[int, typer.Option("--wave", help="Number of the wave.")],
+    wave: Annotated[int, typer.Option("--wave", min=1, max=100_000, help="Number of the wave.")],
     key: Annotated[Path, typer.Option("--key", help="Your SSH key; ssh-keygen signs with it.")],
     reject: Annotated[bool, typer.Option("--reject", help="Reject the wave instead.")] = False,
     comment: Annotated[str, typer.Option("--comment", help="Why; kept in the audit chain.")] = "",
@@ -174,7 +176,9 @@ def _ask_to_stop(operation: str, verb: str, reason: str, fleet: Path | None, as_
 @exits
 def resume(
     operation: OperationArgument,
-    wave: Annotated[int | None, typer.Option("--wave", help="The wave that you expect it to go on with.")] = None,
+    wave: Annotated[
+        int | None, typer.Option("--wave", min=1, max=100_000, help="The wave that you expect it to go on with.")
+    ] = None,
     reason: ReasonOption = "",
     fleet: FleetOption = None,
     as_json: JsonOption = False,

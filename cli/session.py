@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from cli.exit_codes import CREDENTIALS, FAILED, HALTED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, ExitCode
 from cli.runtime.files import RunFolder, find_fleet_file
@@ -71,6 +73,17 @@ def actor() -> str:
     return getpass.getuser()
 
 
+def plain_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    """A table without frames. However narrow the terminal, the first column stays whole, so that it can be copied."""
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+        table.columns[0].min_width = max(table.columns[0].min_width or 0, len(row[0]))
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    return table
+
+
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 
@@ -96,6 +109,12 @@ def _ended() -> Iterator[None]:
     except FleetError as error:
         errors.print(f"[red]error:[/red] {_escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(exit_code(error)) from error
+    except OSError as error:  # a full disk, a folder of somebody else
+        if isinstance(error, BrokenPipeError):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"[red]error:[/red] {_escape(f'{where}{error.strerror or error}')}", highlight=False)
+        raise typer.Exit(FAILED) from error
 
 
 def exit_code(error: FleetError) -> ExitCode:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from fnmatch import fnmatchcase
-from pathlib import PurePath, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
-from fleet.errors import BundleRejected
+from fleet.errors import BundleRejected, ConfigurationError
 from fleet.model import ResetKind
+from fleet.model_faults import faults_of
+from fleet.yaml_text import duplicate_keys, line_of, read_yaml
 
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -36,7 +37,7 @@ class BundleEntry(_Strict):
     required: bool = Field(True, description="a node without such a component does not fit")
     activate_first: bool = Field(False, description="must be active before the next entry is flashed")
     scope: Literal["node", "nvlink_domain", "power_domain"] = Field("node", description="what its reset takes down")
-    expected_seconds: float = Field(600.0, ge=0, allow_inf_nan=False)
+    expected_seconds: _Seconds = 600.0
 
     @field_validator("image")
     @classmethod
@@ -60,7 +61,7 @@ class Bundle(_Strict):
     name: str
     release: str
     fits: tuple[str, ...] = Field(min_length=1)
-    reset_seconds: dict[ResetKind, float] = Field(default_factory=dict, description="expected, for the plan")
+    reset_seconds: dict[ResetKind, _Seconds] = Field(default_factory=dict, description="expected, for the plan")
     entries: tuple[BundleEntry, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -90,26 +91,19 @@ _RESET_SECONDS = {
 def parse_bundle(text: str, filename: str) -> Bundle:
     """Read a manifest. Raises BundleRejected that lists every fault with the nearest right key."""
     try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BundleRejected(f"{filename}: not YAML: {error}") from error
+        tree, data = read_yaml(text, filename)
+    except ConfigurationError as error:
+        raise BundleRejected(error.message) from error
+    if tree is None or not isinstance(data, dict):
+        raise BundleRejected(f"{filename}:1: a manifest is a mapping with the keys version, name, release, fits …")
+    faults = [(line_of(tree, path), what) for path, what in duplicate_keys(tree)]
     try:
-        return Bundle.model_validate(data)
+        bundle = Bundle.model_validate(data)
     except ValidationError as error:
-        faults = [f"{filename}: {_where(e['loc'])}: {e['msg']}{_hint(e['loc'], e['type'])}" for e in error.errors()]
-        raise BundleRejected("\n".join(faults)) from error
-
-
-def _where(path: tuple[str | int, ...]) -> str:
-    return ".".join(str(step) for step in path) or PurePath("manifest").name
-
-
-def _hint(path: tuple[str | int, ...], kind: str) -> str:
-    if kind != "extra_forbidden":
-        return ""
-    model = BundleEntry if path[0] == "entries" else Bundle
-    near = difflib.get_close_matches(str(path[-1]), list(model.model_fields), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(model.model_fields)}"
+        faults += faults_of(Bundle, tree, error)
+    if faults:
+        raise BundleRejected("\n".join(f"{filename}:{line}: {what}" for line, what in sorted(set(faults))))
+    return bundle
 
 
 def resets_needed(kinds: frozenset[ResetKind]) -> tuple[ResetKind, ...]:

@@ -8,20 +8,45 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fleet.errors import ConfigurationError
 from fleet.model import Node
+from fleet.model_faults import faults_of
 from fleet.windows import parse_window
+from fleet.yaml_text import Path, dotted, duplicate_keys, line_of, read_yaml
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _port_exists(address: str) -> str:
+    """A host[:port] or URL whose port, where it has one, is one."""
+    port = re.search(r":(\d+)/?$", address)
+    if port is not None and not 0 < int(port[1]) < 2**16:
+        raise ValueError(f"port {port[1]} does not exist; 1 to 65535")
+    return address
+
+
+BmcUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s?#@]*)?$"), AfterValidator(_port_exists)]
+SshAddress = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][^\s:@/]*(:\d{1,5})?$"), AfterValidator(_port_exists)
+]
 
 
 class _Strict(BaseModel):
@@ -69,7 +94,9 @@ class SshSettings(_Strict):
 
 class SchedulerSettings(_Strict):
     kind: Literal["slurm", "none"] = "slurm"
-    controller: str | None = Field(None, description="host:port of the SSH host that has the commands; none: here")
+    controller: SshAddress | None = Field(
+        None, description="host:port of the SSH host that has the commands; none: here"
+    )
     user: str | None = Field(None, description="SSH user there; default: ssh.user")
     poll_seconds: Seconds = Field(15.0, description="one query for the whole fleet, this often")
 
@@ -99,13 +126,15 @@ class Breaker(_Strict):
 class WaveSettings(_Strict):
     canary: int = Field(2, ge=1, description="nodes of the first wave")
     growth: Literal["exponential", "linear", "fixed"] = "exponential"
-    factor: float = Field(2.0, gt=0, description="exponential: times; linear: canary × factor more each wave")
+    factor: float = Field(
+        2.0, gt=0, allow_inf_nan=False, description="exponential: times; linear: canary × factor more each wave"
+    )
     size: int | None = Field(None, ge=1, description="fixed: nodes a wave")
     bake_seconds: Seconds = 600.0
     failure_budget: int = Field(2, ge=0, description="failed nodes that the operation survives")
     attempts: int = Field(2, ge=1, description="visits to one node, counted in the ledger")
     drain_timeout_seconds: Seconds = 48 * 3600.0
-    visit_within_days: float | None = Field(None, gt=0)
+    visit_within_days: float | None = Field(None, gt=0, allow_inf_nan=False)
     windows: tuple[str, ...] = Field((), description='"Sat 02:00-06:00", UTC; empty: always')
 
     @field_validator("windows")
@@ -136,8 +165,8 @@ class NodeEntry(_Strict):
     rack: Name
     pool: Name
     model: str
-    bmc: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@]+/?$")]
-    ssh: Annotated[str, StringConstraints(pattern=r"^[^\s:@]+(:\d{1,5})?$")]
+    bmc: BmcUrl
+    ssh: SshAddress
     unit: int | None = Field(None, ge=1, le=60)
     nvlink_domain: Name | None = None
 
@@ -192,156 +221,84 @@ def parse_fleet(text: str, filename: str) -> FleetSpec:
 
     Raises ConfigurationError that lists every fault as `file:line: what is wrong (nearest right value)`.
     """
-    tree, data = _read_yaml(text, filename)
+    tree, data = read_yaml(text, filename)
     if not isinstance(data, dict) or tree is None:
         raise ConfigurationError(f"{filename}:1: a fleet file is a mapping with the keys version, fleet, bmc …")
-    faults = [(_line(tree, path), what) for path, what in _duplicate_keys(tree, ())]
-    spec: FleetSpec | None = None
+    faults = [(line_of(tree, path), what) for path, what in duplicate_keys(tree)]
+    faults += [(line_of(tree, path), what) for path, what in _cross_check(data)]
     try:
         spec = FleetSpec.model_validate(data)
     except ValidationError as error:
-        faults += [(_line(tree, e["loc"]), _explain(e["loc"], e["type"], e["msg"], e["input"])) for e in error.errors()]
-    if spec is not None:
-        faults += [(_line(tree, path), what) for path, what in _cross_check(spec)]
-    if faults or spec is None:
+        faults += faults_of(FleetSpec, tree, error)
+    if faults:
         lines = [f"{PurePath(filename)}:{line}: {what}" for line, what in sorted(set(faults))]
         raise ConfigurationError("\n".join(lines))
     return spec
 
 
-def _read_yaml(text: str, filename: str) -> tuple[yaml.Node | None, object]:
-    """The document as nodes with their lines, and as values."""
-    try:
-        tree = yaml.compose(text, Loader=_loader())
-        if tree is not None and _written_out(tree, {}) > _LARGEST:
-            raise ConfigurationError(f"{filename}:1: its aliases (*name) repeat more than a fleet file can hold")
-        return tree, yaml.load(text, Loader=_loader())  # noqa: S506  a safe loader
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigurationError(f"{filename}:{line}: not YAML: {error.problem}") from error
-    except (yaml.YAMLError, ValueError, KeyError, RecursionError) as error:
-        raise ConfigurationError(f"{filename}:1: not YAML that can be read: {error}") from error
+def _cross_check(data: Mapping[str, object]) -> list[tuple[Path, str]]:
+    """What no single entry can show: names that must exist, and things that must be unique.
+
+    Works on the document itself, so that a fault elsewhere in the file hides none of these.
+    """
+    listed = data.get("nodes")
+    nodes = [(i, n) for i, n in enumerate(listed) if isinstance(n, Mapping)] if isinstance(listed, list) else []
+    return [*_unknown_names(data, nodes), *_given_twice(nodes), *_two_in_a_place(nodes), *_gates_without_signers(data)]
 
 
-_LARGEST = 5_000_000  # values of a file with every alias written out; 10,000 nodes are 150,000
+_Nodes = list[tuple[int, Mapping[str, object]]]
 
 
-def _written_out(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many values stand below `node` with aliases written out; one that holds itself is without end."""
-    if id(node) in sizes:
-        return sizes[id(node)]
-    sizes[id(node)] = _LARGEST + 1
-    below: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
-        below = [part for pair in node.value for part in pair]
-    elif isinstance(node, yaml.SequenceNode):
-        below = node.value
-    sizes[id(node)] = 1 + sum(_written_out(part, sizes) for part in below)
-    return sizes[id(node)]
+def _unknown_names(data: Mapping[str, object], nodes: _Nodes) -> Iterator[tuple[Path, str]]:
+    for key, section in (("rack", "racks"), ("pool", "pools")):
+        known = data.get(section)
+        if not isinstance(known, Mapping):
+            continue  # a fault of its own
+        names = sorted(str(name) for name in known)
+        for index, entry in nodes:
+            value = entry.get(key)
+            if isinstance(value, str) and value not in names:
+                near = difflib.get_close_matches(value, names, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(names[:8])}"
+                yield ("nodes", index, key), f"nodes[{index}].{key}: no {key} {value!r}{hint}"
 
 
-def _loader() -> type[yaml.SafeLoader]:
-    loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return loader
-
-
-_Path = tuple[str | int, ...]
-
-
-def _line(tree: yaml.Node, path: _Path) -> int:
-    """The line of the deepest part of `path` that the document has."""
-    node = tree
-    line = node.start_mark.line
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in node.value if k.value == str(step)), None)
-            if pair is None:
-                break
-            line, node = pair[0].start_mark.line, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line
-        else:
-            break
-    return line + 1
-
-
-def _duplicate_keys(node: yaml.Node, path: _Path) -> list[tuple[_Path, str]]:
-    found: list[tuple[_Path, str]] = []
-    if isinstance(node, yaml.MappingNode):
-        seen = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        found += [((*path, key), f"{_dotted((*path, key))}: given {n} times") for key, n in seen.items() if n > 1]
-        for key, value in node.value:
-            found += _duplicate_keys(value, (*path, key.value))
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            found += _duplicate_keys(value, (*path, index))
-    return found
-
-
-def _dotted(path: _Path) -> str:
-    return re.sub(r"\.(\d+)", r"[\1]", ".".join(str(step) for step in path))
-
-
-def _explain(path: _Path, kind: str, message: str, given: object) -> str:
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), _keys_at(path[:-1]), n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(_keys_at(path[:-1]))}"
-        return f"{_dotted(path)}: unknown key{hint}"
-    secret = any(word in _dotted(path) for word in ("password", "key")) or "@" in str(given)
-    shown = "" if secret or kind == "missing" or isinstance(given, dict | list | tuple) else f" (given: {given!r})"
-    if path[-1:] in (("password",), ("key",)):
-        message = "a secret does not stand in the fleet file; write {env: VARIABLE} or {file: PATH}"
-    return f"{_dotted(path)}: {message}{shown}"
-
-
-def _keys_at(path: _Path) -> list[str]:
-    """The keys that the model allows at `path`."""
-    model: type[BaseModel] = FleetSpec
-    for step in path:
-        field = model.model_fields.get(str(step))
-        if field is None:
-            continue  # an index or a name of a mapping: same model
-        inner = next((m for m in _models_in(field.annotation)), None)
-        if inner is not None:
-            model = inner
-    return sorted(model.model_fields)
-
-
-def _models_in(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in getattr(annotation, "__args__", ()) for model in _models_in(part)]
-
-
-def _cross_check(spec: FleetSpec) -> list[tuple[_Path, str]]:
-    """What no single entry can show: names that must exist, and things that must be unique."""
-    faults: list[tuple[_Path, str]] = []
-    for index, entry in enumerate(spec.nodes):
-        for key, value, known in (("rack", entry.rack, spec.racks), ("pool", entry.pool, spec.pools)):
-            if value not in known:
-                near = difflib.get_close_matches(value, list(known), n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known)[:8])}"
-                faults.append((("nodes", index, key), f"nodes[{index}].{key}: no {key} {value!r}{hint}"))
+def _given_twice(nodes: _Nodes) -> Iterator[tuple[Path, str]]:
     for key in ("name", "bmc", "ssh"):
-        first: dict[str, int] = {}
-        for index, entry in enumerate(spec.nodes):
-            value = str(getattr(entry, key)).rstrip("/")
-            if value in first:
-                other = spec.nodes[first[value]].name
-                faults.append((("nodes", index, key), f"nodes[{index}].{key}: {value} already belongs to {other}"))
-            first.setdefault(value, index)
-    places: dict[tuple[str, int], str] = {}
-    for index, entry in enumerate(spec.nodes):
-        if entry.unit is not None:
-            other = places.setdefault((entry.rack, entry.unit), entry.name)
-            if other != entry.name:
-                faults.append(
-                    (("nodes", index, "unit"), f"nodes[{index}].unit: {entry.rack} U{entry.unit} holds {other} already")
-                )
-    gates = [(("gate",), spec.gate)] + [(("pools", n, "gate"), p.gate) for n, p in spec.pools.items() if p.gate]
-    for path, gate in gates:
-        assert gate is not None
-        if gate.required and not gate.unsigned and gate.allowed_signers is None:
-            faults.append((path, f"{_dotted(path)}: needs allowed_signers (or required: 0, or unsigned: true)"))
-    return faults
+        first: dict[str, object] = {}
+        for index, entry in nodes:
+            value = entry.get(key)
+            if not isinstance(value, str):
+                continue
+            if value.rstrip("/") in first:
+                other = first[value.rstrip("/")]
+                shown = "it" if "@" in value else value  # credentials by mistake
+                yield ("nodes", index, key), f"nodes[{index}].{key}: {shown} already belongs to {other}"
+            first.setdefault(value.rstrip("/"), entry.get("name"))
+
+
+def _two_in_a_place(nodes: _Nodes) -> Iterator[tuple[Path, str]]:
+    places: dict[tuple[str, int], object] = {}
+    for index, entry in nodes:
+        rack, unit = entry.get("rack"), entry.get("unit")
+        if isinstance(rack, str) and isinstance(unit, int):
+            if (rack, unit) in places:
+                holder = places[rack, unit]
+                yield ("nodes", index, "unit"), f"nodes[{index}].unit: {rack} U{unit} holds {holder} already"
+            places.setdefault((rack, unit), entry.get("name"))
+
+
+def _gates_without_signers(data: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+    pools = data.get("pools")
+    gates: list[tuple[Path, object]] = [(("gate",), data.get("gate", {}))]
+    if isinstance(pools, Mapping):
+        gates += [
+            (("pools", str(name), "gate"), pool["gate"])
+            for name, pool in pools.items()
+            if isinstance(pool, Mapping) and isinstance(pool.get("gate"), Mapping)
+        ]
+    for path, given in gates:
+        with suppress(ValidationError):  # reported by the model
+            gate = GatePolicy.model_validate(given)
+            if gate.required and not gate.unsigned and gate.allowed_signers is None:
+                yield path, f"{dotted(path)}: needs allowed_signers (or required: 0, or unsigned: true)"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 
 from fleet.plan import FirmwarePlan
 
@@ -31,7 +33,7 @@ def plan_facts(plan: FirmwarePlan) -> list[str]:
         f"fleet {plan.fleet}, pools {', '.join(plan.policy.pools)}; plan digest {plan.digest[:16]}",
         f"{len(plan.nodes)} nodes to change, {len(plan.current)} already current, {len(plan.left_out)} left out",
         "components: " + (", ".join(f"{entry} × {count}" for entry, count in changed.items()) or "none"),
-        "one-way (no downgrade afterwards): " + (", ".join(plan.one_way) or "none"),
+        "one-way (no downgrade afterwards): " + (", ".join(_grouped(plan.one_way)) or "none"),
         f"work lost: {loss}; the drain waits for jobs to end",
     ]
     if plan.expected_end is not None:
@@ -50,8 +52,32 @@ def wave_rows(plan: FirmwarePlan) -> list[tuple[str, str, str, str, str, str]]:
             ", ".join(f"{rack}:{count}" for rack, count in list(wave.racks.items())[:8])
             + (f" … {len(wave.racks)} racks" if len(wave.racks) > 8 else ""),
             f"{wave.out_at_most} of {plan.pool_sizes[wave.pool]}",
-            f"{wave.expected_seconds:.0f} s in {wave.rounds} rounds",
+            f"{wave.expected_seconds:.0f} s in {wave.rounds} round{'s' if wave.rounds > 1 else ''}",
             f"{wave.bake_seconds:.0f} s",
         )
         for wave in plan.waves
     ]
+
+
+def _grouped(components: Iterable[str]) -> list[str]:
+    """HGX_FW_GPU_SXM_1 to _8 as one HGX_FW_GPU_SXM_[1-8]; ids without a number at their end as they are."""
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    groups: dict[str, None] = {}
+    for component in components:
+        found = re.fullmatch(r"(.*?)(0|[1-9]\d{0,8})", component)
+        groups[found[1] if found else component] = None
+        if found:
+            numbers[found[1]].append(int(found[2]))
+    return [stem + _spans(numbers[stem]) if stem in numbers else stem for stem in groups]
+
+
+def _spans(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return str(numbers[0])
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans) + "]"

@@ -2,7 +2,7 @@
 
 FleetError(message, node, component, operation, evidence)
   TransientError        retry                     BmcBusy, NodeUnreachable, SchedulerUnreachable
-  PreconditionError     skip the node, say why    NotDrained, WindowClosed, NotQualified, LeaseLost
+  PreconditionError     skip the node, say why    NotDrained, Released, WindowClosed, NotQualified, LeaseLost
   OutcomeUnknown        read back, never retry    FlashInterrupted
   HardwareFault         quarantine                BurnInFailed, FirmwareMismatch, UpdateFailed, ResetIgnored
   RolloutHalted         stop the waves            GateRejected, GateTimedOut, FailureBudgetSpent, PlanChanged
@@ -80,6 +80,10 @@ class PreconditionError(FleetError):
 
 class NotDrained(PreconditionError):
     """Work is still on the node after the time it was given."""
+
+
+class Released(PreconditionError):
+    """The operation stops, and nothing was done to the node but its cordon: it goes back, to be visited later."""
 
 
 class WindowClosed(PreconditionError):

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
 JsonObject: TypeAlias = Mapping[str, object]
+
+# What a terminal would obey or be turned round by: C0 and C1 controls, bidirectional overrides and isolates.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(value: object) -> object:
+    """The same JSON with U+FFFD for every character that would act on a terminal; blanks and newlines stay."""
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {printable(key): printable(inner) for key, inner in value.items()}
+    return [printable(inner) for inner in value] if isinstance(value, list) else value
 
 
 def value_at(tree: object, *path: str) -> object:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -120,7 +121,7 @@ class Database:
 def _checked(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except exc.ArgumentError as error:
+    except (exc.ArgumentError, ValueError) as error:
         raise ConfigurationError("the ledger's URL is not one; e.g. sqlite:////srv/fleet/ledger.db") from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
@@ -135,7 +136,14 @@ def _checked(url: str) -> URL:
     raise ConfigurationError(f"the ledger cannot be kept in {backend!r}; use sqlite or postgresql")
 
 
+def _make_private(file: Path) -> None:
+    """A ledger names hosts and people: a new one is for its owner only, and SQLite gives its journals the same mode."""
+    with suppress(OSError):  # a folder that cannot be written says so when it is opened
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 def _sqlite(url: URL) -> Engine:
+    _make_private(Path(url.database or ""))
     engine = sa.create_engine(
         url,
         hide_parameters=True,

@@ -15,6 +15,7 @@ _token_and_lease = (
     .select_from(operations.outerjoin(leases, leases.c.node == sa.bindparam("node_name")))
     .where(operations.c.id == _operation)
 )
+_bore_fruit = sa.update(operations).where(operations.c.id == _operation, operations.c.fruitless > 0).values(fruitless=0)
 _DIGEST_SHOWN = 16
 
 
@@ -38,6 +39,11 @@ def check_lease(connection: Connection, operation: str, token: int, node: str) -
         text = f"{operation} does not hold this node, {owner}; acquire it before touching it"
         raise LeaseLost(text, node=node, operation=operation)
     return str(row.digest)[:_DIGEST_SHOWN]
+
+
+def note_progress(connection: Connection, operation: str) -> None:
+    """Something of the operation was finished: its runners do not die in vain."""
+    connection.execute(_bore_fruit, {"operation_id": operation})
 
 
 def unknown_operation(operation: str) -> PreconditionError:

@@ -78,6 +78,8 @@ class Operation:
     """One operation. `runner` is None while nobody runs it; `heartbeat` is the runner's last sign of life.
 
     `flow_run_id` is the newest Prefect flow run that was asked to carry it out, suspended ones included.
+    `fruitless` counts the claims since a node or a wave's mark was last finished, or a person resumed
+    or aborted it.
     """
 
     id: str
@@ -94,6 +96,7 @@ class Operation:
     runner: Runner | None
     heartbeat: datetime | None
     flow_run_id: str | None
+    fruitless: int
 
     @property
     def open(self) -> bool:
@@ -123,6 +126,7 @@ class Operations(Progress):
                 "reason": "",
                 "since": tx.now,
                 "token": 0,
+                "fruitless": 0,
             }
             tx.connection.execute(sa.insert(operations), row)
             tx.record(actor, "operation.create", id, {"kind": kind, "plan": digest})
@@ -191,6 +195,8 @@ class Operations(Progress):
                 "control_wave": wave,
                 "control_at": tx.now,
             }
+            if verb is not ControlVerb.HALT:
+                values["fruitless"] = 0
             _update(tx, id, values)
             evidence = {"verb": verb, "reason": reason, "wave": wave, "plan": row.digest}
             tx.record(actor, "operation.request", id, evidence)
@@ -224,6 +230,7 @@ class Operations(Progress):
             token = int(row.token) + 1
             values: dict[str, object] = {
                 "token": token,
+                "fruitless": int(row.fruitless) + 1,
                 "runner_host": runner.host,
                 "runner_pid": runner.pid,
                 "runner_started": runner.pid_started,
@@ -335,4 +342,5 @@ def _operation(row: TableRow) -> Operation:
         runner=_runner(row),
         heartbeat=row.heartbeat,
         flow_run_id=row.flow_run,
+        fruitless=row.fruitless,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from fleet.errors import PreconditionError
 from ledger.database import Database
-from ledger.fencing import check_token
+from ledger.fencing import check_token, note_progress
 from ledger.schema import TableRow, nodes, operation_nodes, operations
 
 
@@ -148,25 +148,14 @@ class Progress:
                 return
             values = {"new_status": status, "new_reason": reason, "now": tx.now}
             tx.connection.execute(_finish, {"operation_id": id, "node_name": node, **values})
+            if status is not NodeStatus.PENDING:
+                note_progress(tx.connection, id)
             tx.record(id, "operation.node", node, {"status": status, "reason": reason})
 
     def say(self, id: str, node: str, text: str) -> None:
         """What one node waits for now."""
         with self._db.write() as tx:
             tx.connection.execute(_wait, {"operation_id": id, "node_name": node, "text": text})
-
-    def set_waiting(self, id: str, texts: Mapping[str, str | None]) -> None:
-        """What nodes wait for, many at once; only differing texts are written. None: nothing any more."""
-        with self._db.read() as connection:
-            known = {row.node: row.waiting_for for row in connection.execute(_rows, {"operation_id": id})}
-        changes = [
-            {"operation_id": id, "node_name": node, "text": text}
-            for node, text in texts.items()
-            if node in known and known[node] != text
-        ]
-        if changes:
-            with self._db.write() as tx:
-                tx.connection.execute(_wait, changes)
 
 
 def _one(connection: Connection, id: str, node: str) -> TableRow:

@@ -156,6 +156,7 @@ operations = sa.Table(
     sa.Column("control_wave", sa.Integer),
     sa.Column("control_at", Time),
     sa.Column("token", sa.Integer, nullable=False),
+    sa.Column("fruitless", sa.Integer, nullable=False),
     sa.Column("runner_host", sa.Text),
     sa.Column("runner_pid", sa.Integer),
     sa.Column("runner_started", sa.Float),

@@ -7,7 +7,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from ledger.database import Database
-from ledger.fencing import check_token
+from ledger.fencing import check_token, note_progress
 from ledger.schema import wave_marks
 
 _one = sa.select(wave_marks.c.at).where(
@@ -31,6 +31,7 @@ class Waves:
             if tx.connection.execute(_one, where).first() is None:
                 row = {"operation": operation, "wave": wave, "mark": mark, "at": tx.now}
                 tx.connection.execute(sa.insert(wave_marks), row)
+                note_progress(tx.connection, operation)
                 tx.record(f"{operation}#{token}", "wave.mark", operation, {"wave": wave, "mark": mark, "plan": plan})
 
     def marked(self, operation: str, wave: int, mark: str) -> datetime | None:

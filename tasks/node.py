@@ -15,6 +15,7 @@ from fleet.errors import (
     LeaseLost,
     NotDrained,
     PreconditionError,
+    Released,
     SchedulerUnreachable,
 )
 from fleet.model import NodeState
@@ -78,6 +79,8 @@ def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
         return _return(visit, NodeStatus.UPDATED if visit.plan.changes else NodeStatus.UNCHANGED)
     except NotDrained as error:
         return _return(visit, NodeStatus.SKIPPED, error.message)
+    except Released:
+        return _return(visit, NodeStatus.PENDING)
     except LeaseLost as error:
         return _yield_node(visit, error)
     except FleetError as error:

@@ -89,7 +89,8 @@ class OperationRun:
         asked = self.ledger.operations.control(self.operation)
         assert asked is not None
         again = asked.actor == RECONCILER and asked.reason
-        return asked.reason if again else f"{asked.verb.value} was asked for"
+        why = f": {asked.reason}" if asked.reason else ""
+        return asked.reason if again else f"{asked.verb.value} was asked for by {asked.actor}{why}"
 
 
 class End:

@@ -10,6 +10,8 @@ from tasks.gate import RECORDED
 from tasks.operations import RECONCILER, is_alive
 from tasks.runs import resume_run, run_condition, start_run
 
+MOST_FRUITLESS = 10  # runs of one operation that may end without anything finished before a person must look
+
 _IDLE = frozenset({OperationState.PLANNED, OperationState.HALTED})
 
 
@@ -24,6 +26,8 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     asked = fleet.ledger().operations.control(operation.id)
     if operation.state in _IDLE and not _was_set_going(operation, asked) and not _in_hand(fleet, operation):
         return None
+    if operation.fruitless >= MOST_FRUITLESS and operation.state is OperationState.HALTED:
+        return None
     silent = (fleet.clock.now() - (operation.heartbeat or operation.since)).total_seconds()
     if operation.runner is not None and is_alive(operation.runner, silent):
         return None
@@ -31,6 +35,8 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     condition = run_condition(run)
     if condition == "under_way" and operation.runner is None:
         return None
+    if operation.fruitless >= MOST_FRUITLESS:
+        return _give_up(fleet, operation)
     halt = _why_halt(operation, condition, asked)
     if halt is not None:
         actor = RECONCILER if operation.state is OperationState.HALTED else "Prefect UI"
@@ -39,6 +45,16 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
         stops = asked is not None and asked.verb is not ControlVerb.RESUME
         return _reconcile_gate(fleet, name, operation, condition, stops)
     return _start(fleet, name, operation, condition, "its runner is gone")
+
+
+def _give_up(fleet: Fleet, operation: Operation) -> str:
+    """What fails each time is not mended by trying for ever."""
+    why = (
+        f"{operation.fruitless} runs ended without finishing a node or a wave (last: {operation.reason or 'died'}); "
+        f"read their logs in the Prefect UI, mend the cause, then `gpufleet resume {operation.id}`"
+    )
+    fleet.ledger().operations.set_state(operation.id, OperationState.HALTED, ReasonKind.CONFLICT, why)
+    return f"{operation.id}: halted: {why}"
 
 
 def _why_halt(operation: Operation, condition: str, asked: Control | None) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleet.drain import DrainStatus, judge_drain
-from fleet.errors import LeaseLost, NotDrained
+from fleet.errors import LeaseLost, NotDrained, Released
 from fleet.model import NodeState, SchedulerNode
 from ledger import NodeStatus
 from tasks.presets import DISRUPTS, step
@@ -16,8 +16,8 @@ _REASON_LENGTH = 1000  # a reason is one line of `scontrol show node -o`
 def drain_node(visit: Visit) -> None:
     """Cordon the node and wait until its work has left.
 
-    Raises NotDrained after the policy's time, LeaseLost where a person took the node back. A scheduler
-    that does not answer is waited for: it never counts as empty.
+    Raises NotDrained after the policy's time, LeaseLost where a person took the node back, Released where
+    the operation is to stop meanwhile. A scheduler that does not answer is waited for: it never counts as empty.
     """
     if visit.done("drain"):
         visit.check_ours()
@@ -55,6 +55,8 @@ def _wait_until_empty(visit: Visit) -> str:
             return status.text
         if status.taken_back:
             raise LeaseLost(status.text, node=visit.name)
+        if visit.may_let_go():
+            raise Released("the operation stops before the node was empty", node=visit.name)
         if clock.monotonic() >= deadline:
             raise NotDrained(f"not empty after {settings.drain_timeout_seconds:.0f} s: {status.text}", node=visit.name)
         visit.say(status.text)

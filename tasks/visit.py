@@ -13,7 +13,7 @@ from fleet.model import Node, SchedulerNode
 from fleet.ownership import Before
 from fleet.plan import NodePlan
 from fleet.ports import Bmc
-from ledger import Entry, Ledger, Outcome
+from ledger import ControlVerb, Entry, Ledger, NodeStatus, Outcome
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ class Visit:
         self.unit = unit
         self._said = ""
         self._bmc: Bmc | None = None
+        self._first: int | None = None  # journal entries before it belong to a visit that was given back
 
     @property
     def name(self) -> str:
@@ -135,5 +136,23 @@ class Visit:
         return last is not None and last.outcome is Outcome.DONE
 
     def last(self, name: str) -> Entry | None:
-        """This operation's newest try of the step on this node."""
-        return self.ledger.journal.last(self.operation, self.name, name)
+        """This operation's newest try of the step on this node, not counting visits that were given back."""
+        if self._first is None:
+            self._first = _end_of_released(self.ledger.journal.last(self.operation, self.name, "return"))
+        last = self.ledger.journal.last(self.operation, self.name, name)
+        return last if last is not None and last.id > self._first else None
+
+    def may_let_go(self) -> bool:
+        """Whether the operation is to stop and this node, of which nothing was changed yet, can go back at once.
+
+        Nodes that are taken out together stay together: one that is empty may be changed already.
+        """
+        asked = self.ledger.operations.control(self.operation)
+        return len(self.unit) == 1 and asked is not None and asked.verb is not ControlVerb.RESUME
+
+
+def _end_of_released(returned: Entry | None) -> int:
+    """The entry that ended a visit before anything was done, 0 where there is none."""
+    if returned is None or returned.outcome is not Outcome.DONE:
+        return 0
+    return returned.id if returned.intent.get("status") == NodeStatus.PENDING else 0

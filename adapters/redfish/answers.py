@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fleet.errors import (
     NodeUnreachable,
     OutcomeUnknown,
 )
-from fleet.json_values import JsonObject
+from fleet.json_values import JsonObject, printable
 
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED (OpenSSL): a BMC's clock in 1970.
 _DATE_FAULTS = {9, 10}
@@ -28,6 +29,8 @@ _SAYS_NO = {
     *(Meaning.ALREADY_CURRENT, Meaning.TRANSFER_PROTOCOL_REQUIRED, Meaning.BAD_REQUEST),
     *(Meaning.NOT_SUPPORTED, Meaning.IMAGE_REJECTED),
 }
+# Bytes without which no JSON text can hold a character that `printable` replaces: saves walking every answer.
+_PERHAPS_UNPRINTABLE = re.compile(rb"\\u|\\[bf]|\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 # Raised before anything was sent.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -58,13 +61,15 @@ class Answer:
         return read_messages(self.body) if self.body is not None else ()
 
 
-def read_answer(response: httpx.Response) -> Answer:
-    """Read a complete response."""
+def read_answer(response: httpx.Response, content: bytes) -> Answer:
+    """Read a response whose whole body is `content`."""
     body: JsonObject | None = None
     readable = True
-    if response.content.strip():
+    if content.strip():
         try:
-            parsed = json.loads(response.content)
+            parsed = json.loads(content)
+            if _PERHAPS_UNPRINTABLE.search(content):
+                parsed = printable(parsed)
         except (ValueError, RecursionError):
             parsed, readable = None, False
         body = parsed if isinstance(parsed, Mapping) else None

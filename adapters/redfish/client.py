@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import BinaryIO, TypeVar
@@ -12,7 +13,7 @@ import httpx
 
 from adapters.redfish.answers import Answer, busy, error_for, login_refused, read_answer, transport_error
 from adapters.redfish.settings import BmcLogin, BmcTls, parse_address, tls_context
-from fleet.errors import CredentialsRejected, FleetError
+from fleet.errors import ConfigurationError, CredentialsRejected, FleetError
 from fleet.json_values import JsonObject, flag_at, text_at
 
 _ROOT = "/redfish/v1/"
@@ -24,7 +25,12 @@ _HEADERS = {"Accept": "application/json", "OData-Version": "4.0", "User-Agent": 
 _TOKEN = "X-Auth-Token"  # noqa: S105  a header's name
 _REDIRECTS = {301, 302, 303, 307, 308}
 
+# A page of a full inventory or log is a few MiB; more, or one that trickles past this, is no sound BMC.
+_LARGEST_ANSWER = 64 * 2**20
+_BODY_TIMEOUTS = 4.0  # times the timeout of one read
+
 _Error = TypeVar("_Error", bound=FleetError)
+_Parts = list[tuple[str, tuple[str | None, bytes | BinaryIO, str]]]
 
 
 class RedfishClient:
@@ -91,17 +97,12 @@ class RedfishClient:
         """Send one image as DSP0266 multipart, read from `image` as it goes; never sent again."""
         self.root()
         self._sign_in()
-        parts: list[tuple[str, tuple[str | None, bytes | BinaryIO, str]]] = [
+        parts: _Parts = [
             ("UpdateParameters", (None, json.dumps(parameters).encode(), "application/json")),
             ("UpdateFile", (name, image, "application/octet-stream")),
         ]
-        request = httpx.Request(
-            "POST",
-            self.address.origin + self.address.path(uri),
-            files=parts,
-            headers={**_HEADERS, **self._credential},
-            extensions={"timeout": self._timeout},
-        )
+        headers = {**_HEADERS, **self._credential}
+        request = self._request("POST", self._url(uri), headers, self._timeout, what, files=parts)
         try:
             answer = self._carry_out(request)
         except httpx.RequestError as error:
@@ -208,9 +209,9 @@ class RedfishClient:
         kind = {"Content-Type": "application/json"} if content is not None else {}
         headers = {**_HEADERS, **self._credential, **kind}
         timeout = self._timeout if timeout_seconds is None else httpx.Timeout(timeout_seconds).as_dict()
-        url = self.address.origin + self.address.path(uri)
+        url = self._url(uri)
         for last in (method != "GET", True):
-            request = httpx.Request(method, url, content=content, headers=headers, extensions={"timeout": timeout})
+            request = self._request(method, url, headers, timeout, what, content=content)
             try:
                 answer = self._carry_out(request)
             except httpx.RemoteProtocolError as error:
@@ -220,7 +221,7 @@ class RedfishClient:
             except httpx.RequestError as error:
                 raise self._named(transport_error(error, what, changes=changes)) from error
             if method == "GET" and not last and answer.status in _REDIRECTS and answer.location:
-                url = self.address.origin + self.address.path(answer.location)
+                url = self._url(answer.location)
                 continue
             return answer
         raise AssertionError("the second turn returns or raises")
@@ -228,11 +229,38 @@ class RedfishClient:
     def _carry_out(self, request: httpx.Request) -> Answer:
         """Straight to the transport: redirects, cookies and hooks of httpx.Client double the CPU of a poll."""
         response = self._transport.handle_request(request)
+        deadline = time.monotonic() + _BODY_TIMEOUTS * (self._timeout["read"] or 0.0)
+        content = bytearray()
         try:
-            response.read()
+            for part in response.iter_bytes():
+                content += part
+                if len(content) > _LARGEST_ANSWER:
+                    raise httpx.ReadError(f"an answer of more than {_LARGEST_ANSWER >> 20} MiB")
+                if time.monotonic() > deadline:
+                    raise httpx.ReadTimeout("the answer trickles and does not end")
         finally:
             response.close()
-        return read_answer(response)
+        return read_answer(response, bytes(content))
+
+    def _url(self, uri: str) -> str:
+        return self.address.origin + self.address.path(uri)
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        timeout: Mapping[str, float | None],
+        what: str,
+        content: bytes | None = None,
+        files: _Parts | None = None,
+    ) -> httpx.Request:
+        try:
+            return httpx.Request(
+                method, url, content=content, files=files, headers=headers, extensions={"timeout": timeout}
+            )
+        except (httpx.InvalidURL, UnicodeError) as error:  # from a link that the BMC gave
+            raise self._named(ConfigurationError(f"{what}: the BMC gives an address that is none: {url!r}")) from error
 
     def _body(self, answer: Answer, what: str) -> JsonObject:
         if not 200 <= answer.status < 300:

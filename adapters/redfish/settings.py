@@ -35,7 +35,10 @@ class BmcAddress:
 
     def path(self, uri: str) -> str:
         """The path for an @odata.id, a target or a Location. Raises ConfigurationError for another host."""
-        parts = urlsplit(uri)
+        try:
+            parts = urlsplit(uri)
+        except ValueError as error:
+            raise ConfigurationError(f"the BMC gives an address that is none: {uri!r}") from error
         if parts.netloc and f"{parts.scheme}://{parts.netloc}".casefold() != self.origin.casefold():
             raise ConfigurationError(f"the BMC points to another host ({parts.scheme}://{parts.netloc}); not followed")
         path = parts.path if parts.path.startswith("/") else f"/{parts.path}"

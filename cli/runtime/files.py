@@ -86,9 +86,9 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, object] | None:
-    """A JSON object; None where the file is missing, cut short or holds something else."""
+    """A JSON object; None where the file is missing, unreadable, cut short or holds something else."""
     try:
         value = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from adapters.fleet_file import read_fleet_file
+from adapters.references import check_references
 from cli.runtime import api
 from cli.runtime.files import RunFolder, read_json, write_private
 from cli.runtime.process import flow_processes, flow_runs_with_process, read_record, stop
@@ -62,6 +63,7 @@ def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
     `fleet_file` is absolute. Safe to repeat. Raises ConfigurationError that says what to do.
     """
     spec = read_fleet_file(fleet_file)
+    check_references(spec, fleet_file.parent)
     folder = RunFolder(fleet_file)
     folder.create()
     server, new_server = ensure_server(folder, port, say)

@@ -6,6 +6,7 @@ A pid alone is not enough: after a reboot or a long time it belongs to somebody 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,9 +42,10 @@ def read_record(path: Path) -> ProcessRecord | None:
     """The record in `path`, None where there is none or it is unreadable."""
     data = read_json(path) or {}
     pid, started, port = data.get("pid"), data.get("started"), data.get("port", 0)
-    if isinstance(pid, int) and isinstance(started, int | float) and isinstance(port, int):
-        return ProcessRecord(pid, float(started), port)
-    return None
+    if not isinstance(pid, int) or not isinstance(started, int | float) or not isinstance(port, int):
+        return None
+    sound = 0 < pid < 2**31 and math.isfinite(started) and 0 <= port < 2**16
+    return ProcessRecord(pid, float(started), port) if sound else None
 
 
 def start_detached(

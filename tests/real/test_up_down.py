@@ -29,7 +29,7 @@ pytestmark = pytest.mark.prefect
 FLEET = """\
 version: 1
 fleet: up-down
-bmc: {user: admin, password: {env: BMC_PASSWORD}}
+bmc: {user: admin, password: {file: bmc_password}}
 ssh: {user: root, key: {file: id_ed25519}}
 gate: {unsigned: true}
 pools: {train: {}}
@@ -80,10 +80,19 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _write(file: Path) -> None:
+    """The fleet file and what it points to."""
+    file.write_text(FLEET)
+    file.with_name("bmc_password").write_text("not used here\n")
+    file.with_name("known_hosts").write_text("")
+    key = file.with_name("id_ed25519")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     file = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
-    file.write_text(FLEET)
+    _write(file)
     fleet = Fleet(file, _free_port())
     try:
         fleet.up()
@@ -194,7 +203,7 @@ def test_a_changed_fleet_file_changes_the_rack_limits_but_not_a_persons(fleet: F
 
 def test_a_port_in_use_is_named_with_its_owner_and_a_way_on(tmp_path: Path) -> None:
     other = Fleet(tmp_path / "fleet.yaml", 0)
-    other.file.write_text(FLEET)
+    _write(other.file)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -204,6 +213,15 @@ def test_a_port_in_use_is_named_with_its_owner_and_a_way_on(tmp_path: Path) -> N
     assert f"pid {os.getpid()}" in done.stderr
     assert "--port" in done.stderr
     assert not other.folder.record("server").exists()
+
+
+def test_what_the_fleet_file_points_to_is_looked_at_before_anything_starts(tmp_path: Path) -> None:
+    other = Fleet(tmp_path / "fleet.yaml", 0)
+    other.file.write_text(FLEET)
+    done = other.gpufleet("up")
+    assert done.returncode == 2
+    assert all(part in done.stderr for part in ("bmc.password", "the SSH key", "the known host keys"))
+    assert not other.folder.path.exists()
 
 
 def test_down_leaves_nothing_and_may_be_repeated(fleet: Fleet) -> None:

@@ -132,7 +132,7 @@ def test_a_right_manifest_is_read() -> None:
         ("images/gpu.bin", "../gpu.bin", "inside the bundle"),
         ("images/gpu.bin", "/etc/passwd", "inside the bundle"),
         ("0" * 64, "abc", "sha256"),
-        ("reset: host_reboot", "reset: power", "entries.0.reset"),
+        ("reset: host_reboot", "reset: power", r"entries\[0\].reset"),
         ("version: 1\n", "version: 2\n", "version"),
         ("fits: [HGX-H100-8]", "fits: []", "fits"),
     ],
@@ -140,3 +140,31 @@ def test_a_right_manifest_is_read() -> None:
 def test_a_wrong_manifest_says_what_is_wrong(old: str, new: str, why: str) -> None:
     with pytest.raises(BundleRejected, match=why):
         parse_bundle(MANIFEST.replace(old, new), "bundle.yaml")
+
+
+SHORT = """\
+version: 1
+name: hgx
+release: "1"
+fits: [HGX-H100-8]
+reset_seconds: {host_reboot: 60}
+entries:
+  - {name: gpu, match: [GPU_*], version: "2", image: gpu.bin, sha256: "SHA", reset: host_reboot}
+""".replace("SHA", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("host_reboot: 60", "host_reboot: -60", "bundle.yaml:5: reset_seconds.host_reboot"),
+        ("host_reboot: 60", "host_reboot: .inf", "bundle.yaml:5: reset_seconds.host_reboot"),
+        ("name: hgx", "name: hgx\nname: other", "name: given 2 times"),
+        ('version: "2"', 'verson: "2"', "bundle.yaml:7: entries[0].verson: unknown key; did you mean 'version'?"),
+    ],
+)
+def test_a_fault_of_a_manifest_names_its_line_and_the_nearest_right_key(right: str, wrong: str, said: str) -> None:
+    assert parse_bundle(SHORT, "bundle.yaml").reset_seconds[ResetKind.HOST_REBOOT] == 60
+    assert right in SHORT
+    with pytest.raises(BundleRejected) as caught:
+        parse_bundle(SHORT.replace(right, wrong), "bundle.yaml")
+    assert said in str(caught.value)

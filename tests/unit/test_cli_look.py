@@ -12,7 +12,7 @@ from unit.cli_site import CliSite, cli_site
 
 from fleet.model import NodeState
 from fleet.reasons import ReasonKind
-from ledger import NodeStatus, OperationState
+from ledger import ControlVerb, NodeStatus, OperationState
 
 
 @pytest.fixture
@@ -38,7 +38,27 @@ def test_watching_ends_when_the_operation_ends_or_halts(site: CliSite, state: Op
     began = site.site_clock.monotonic()
     shown = site.run("status", operation, "--watch")
     assert (shown.exit_code, site.site_clock.monotonic() - began) == (code, 90)
-    assert f"{operation} firmware_rollout: {state.value} for a test" in shown.stdout
+    assert f"{operation} firmware_rollout, {state.value}: for a test" in shown.stdout
+
+
+def test_watching_a_halted_operation_that_was_just_resumed_waits_for_its_run(site: CliSite) -> None:
+    operation = site.operation()
+    _moves(site, operation, OperationState.HALTED, "for a test")()
+    site.site_clock.sleep(5)
+    site.ledger().operations.request(operation, ControlVerb.RESUME, "eva", "")
+    site.site_clock.after(60, _moves(site, operation, OperationState.RUNNING, ""))
+    site.site_clock.after(90, _moves(site, operation, OperationState.DONE, "all of it"))
+    assert "done: all of it" in site.run("status", operation, "--watch").stdout
+
+
+def test_without_a_terminal_each_change_is_a_line(site: CliSite) -> None:
+    operation = site.operation()
+    site.site_clock.after(30, _moves(site, operation, OperationState.RUNNING, "begun"))
+    site.site_clock.after(90, _moves(site, operation, OperationState.DONE, "all of it"))
+    said = site.run("status", operation, "--watch").stderr.splitlines()
+    assert said.count(f"{operation} running: begun") == 1
+    assert f"{operation} done: all of it" in said
+    assert any(line.startswith("wave 1 ") and "1 of 1 over (1 failed)" in line for line in said)
 
 
 def test_watching_with_json_prints_one_object_at_the_end(site: CliSite) -> None:

@@ -122,3 +122,25 @@ def test_aliases_that_grow_without_bound_are_refused_at_once() -> None:
 @pytest.mark.parametrize("text", ["site: 2024-13-45\n", "fleet: \x01\n", "[" * 3000])
 def test_what_yaml_itself_stumbles_on_is_one_clear_error(text: str) -> None:
     assert "fleet.yaml:1" in faults(text)
+
+
+def test_a_wrong_key_hides_no_wrong_name_elsewhere() -> None:
+    text = faults(
+        GOOD.replace("capacity_floor", "capacity_flor").replace("rack: r02, pool: dev", "rack: r2, pool: dev")
+    )
+    assert "'capacity_floor'" in text
+    assert "did you mean 'r02'?" in text
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"),
+    [
+        ("https://10.0.0.1", "https://10.0.0.1:65536", "port 65536 does not exist"),
+        ("10.1.0.2:2222", "10.1.0.2:99999", "port 99999 does not exist"),
+        ("10.1.0.2:2222", "-oProxyCommand=x", "nodes[1].ssh"),
+        ("rack_limit: 2}", "rack_limit: 2, waves: {bake_seconds: .inf}}", "bake_seconds"),
+        ("rack_limit: 2}", "rack_limit: 2, waves: {factor: .nan}}", "factor"),
+    ],
+)
+def test_addresses_and_numbers_that_no_machine_can_use_are_faults(right: str, wrong: str, place: str) -> None:
+    assert place in faults(GOOD.replace(right, wrong))

@@ -69,7 +69,7 @@ def test_an_unknown_outcome_may_become_known_and_a_known_one_stays(ledger: Ledge
 def test_a_text_that_no_database_can_store_is_kept_readable(ledger: Ledger, owner: tuple[str, int]) -> None:
     entry = ledger.journal.begin(*owner, "r1-0", "flash", {"said": "a\0b\ud800 ü"})
     ledger.operations.add_nodes(owner[0], [("r1-0", 1, 0)])
-    ledger.operations.set_waiting(owner[0], {"r1-0": "a\0b\ud800"})
+    ledger.operations.say(owner[0], "r1-0", "a\0b\ud800")
     assert ledger.journal.entries(owner[0], "r1-0")[0].id == entry
     assert ledger.operations.node_rows(owner[0])[0].waiting_for == "a\ufffdb?"
     assert ledger.audit.verify() == []

@@ -210,7 +210,7 @@ def test_a_waiting_node_says_why(ledger: Ledger) -> None:
     fleet_of(ledger, {"r1": 1})
     first, second = running(ledger), running(ledger)
     ledger.operations.add_nodes(second[0], [("r1-1", 2, 7)])
-    ledger.operations.set_waiting(second[0], {"r1-1": "job 42 of carol"})
+    ledger.operations.say(second[0], "r1-1", "job 42 of carol")
     take(ledger, first, "r1-0")
     lines = ledger.leases.explain("r1-1")
     assert lines[0].startswith("in_service since 2026-11-30 12:00:00")

@@ -115,15 +115,37 @@ def test_adding_nodes_again_moves_only_those_not_begun(ledger: Ledger) -> None:
     ]
 
 
-def test_waiting_texts_are_set_in_bulk_and_end_when_the_visit_begins(ledger: Ledger) -> None:
+def test_waiting_texts_end_when_the_visit_begins(ledger: Ledger) -> None:
     fleet_of(ledger, {"r1": 4})
     id, token = running(ledger)
     ledger.operations.add_nodes(id, [("r1-0", 1, 0), ("r1-1", 1, 1)])
-    ledger.operations.set_waiting(id, {"r1-0": "rack r1", "r1-1": "window", "other": "ignored"})
+    ledger.operations.say(id, "r1-0", "rack r1")
+    ledger.operations.say(id, "r1-1", "window")
     assert [row.waiting_for for row in ledger.operations.node_rows(id)] == ["rack r1", "window"]
     ledger.operations.start_node(id, "r1-0", token)
-    ledger.operations.set_waiting(id, {"r1-1": None})
-    assert [row.waiting_for for row in ledger.operations.node_rows(id)] == [None, None]
+    assert [row.waiting_for for row in ledger.operations.node_rows(id)] == [None, "window"]
+
+
+def test_claims_count_as_fruitless_until_a_node_or_a_wave_is_finished_or_a_person_acts(ledger: Ledger) -> None:
+    fleet_of(ledger, {"r1": 4})
+    id, _ = running(ledger)
+    ledger.operations.add_nodes(id, [("r1-0", 1, 0)])
+
+    def claimed() -> int:
+        token = ledger.operations.claim(id, Runner("lab", 9, 1.0, None), takeover=True)
+        counts.append(ledger.operations.get(id).fruitless)
+        return token
+
+    counts: list[int] = []
+    claimed()
+    ledger.operations.finish_node(id, "r1-0", NodeStatus.PENDING, "given back", claimed())
+    ledger.operations.finish_node(id, "r1-0", NodeStatus.UPDATED, "", claimed())
+    ledger.waves.mark(id, claimed(), 1, "changed")
+    ledger.operations.request(id, ControlVerb.HALT, "eva", "")
+    claimed()
+    ledger.operations.request(id, ControlVerb.RESUME, "eva", "")
+    claimed()
+    assert counts == [2, 3, 4, 1, 1, 1]
 
 
 def test_a_node_outside_the_inventory_cannot_be_planned(ledger: Ledger) -> None:

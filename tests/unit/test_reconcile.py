@@ -138,3 +138,17 @@ def test_a_halted_operation_with_a_node_in_hand_finishes_it_and_keeps_the_reason
     assert len(prefect.started) == 1
     assert run.beat() is ControlVerb.HALT
     assert run.what_was_asked() == "3 nodes failed"
+
+
+def test_what_fails_each_time_is_halted_for_a_person_and_goes_on_when_resumed(site: Site, prefect: Prefect) -> None:
+    for _ in range(reconciliation.MOST_FRUITLESS):
+        _stands(site, OperationState.RUNNING)
+    assert "halted" in _reconcile(site)[0]
+    assert (_reconcile(site), prefect.started) == ([], [])
+    kept = site.ledger().operations.get(site.operation)
+    assert kept.state is OperationState.HALTED
+    assert f"gpufleet resume {site.operation}" in kept.reason
+    site.clock.sleep(1)
+    site.ledger().operations.request(site.operation, ControlVerb.RESUME, "eva", "disk is no longer full", 1)
+    _reconcile(site)
+    assert len(prefect.started) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -246,3 +248,40 @@ def test_after_a_bmc_reset_the_next_read_logs_in_anew() -> None:
     bmc.reset(ResetKind.BMC_RESET)
     bmc.read_reset_marks()
     assert fake.logins == 2
+
+
+class Drip(httpx.SyncByteStream):
+    """A body that never ends, a part at a time."""
+
+    def __init__(self, part: bytes, pause_seconds: float) -> None:
+        self._part = part
+        self._pause = pause_seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            time.sleep(self._pause)
+            yield self._part
+
+
+@pytest.mark.parametrize(("part", "pause"), [(b" " * 2**20, 0.0), (b" ", 0.05)], ids=["without end", "trickling"])
+def test_an_answer_without_end_is_given_up(part: bytes, pause: float) -> None:
+    fake = FakeBmc()
+    fake.once["GET", UPDATE] = [httpx.Response(200, stream=Drip(part, pause))]
+    client = RedfishClient(
+        "https://bmc.example", LOGIN, timeout_seconds=0.1, transport=httpx.MockTransport(fake._answer)
+    )
+    with pytest.raises(NodeUnreachable, match=r"MiB|trickles"):
+        client.get(UPDATE, "update service")
+
+
+@pytest.mark.parametrize("link", ["https://[bmc", "/redfish/v1/\x00x", "/redfish/\udcff"])
+def test_an_address_from_the_bmc_that_is_none_is_one_clear_error(link: str) -> None:
+    client = RedfishClient("https://bmc.example", LOGIN, transport=httpx.MockTransport(FakeBmc()._answer))
+    with pytest.raises((ConfigurationError, BmcBusy), match=r"gives an address that is none|firmware: "):
+        client.get(link, "firmware")
+
+
+def test_what_a_bmc_says_cannot_act_on_a_terminal() -> None:
+    fake = FakeBmc()
+    fake.resources[SYSTEM] |= {"Model": "HGX\x1b[2J\u202e H100\x9b"}
+    assert fake.bmc().survey().system.model == "HGX\ufffd[2J\ufffd H100\ufffd"

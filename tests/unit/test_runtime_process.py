@@ -118,3 +118,18 @@ def test_the_fleet_file_of_the_environment_is_used(tmp_path: Path, monkeypatch: 
     (tmp_path / "other.yaml").touch()
     monkeypatch.setenv("GPUFLEET_FLEET", str(tmp_path / "other.yaml"))
     assert find_fleet_file(None) == tmp_path / "other.yaml"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"pid": -1, "started": 1}', '{"pid": 1, "started": NaN}', '{"pid": 99999999999999, "started": 1}', "[", "null"],
+)
+def test_a_record_that_names_no_process_is_no_record(folder: RunFolder, text: str) -> None:
+    folder.record("server").write_text(text)
+    assert read_record(folder.record("server")) is None
+    assert runtime_status(folder).server.state != "running"
+
+
+def test_a_folder_where_a_record_should_be_is_no_record(folder: RunFolder) -> None:
+    folder.record("server").mkdir()
+    assert read_record(folder.record("server")) is None

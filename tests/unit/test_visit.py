@@ -9,7 +9,7 @@ from unit.site_fakes import GPU, NEW, OLD, PLAIN, SWITCH, Site, firmware
 
 from fleet.errors import LeaseLost
 from fleet.model import Job, NodeState, ResetKind, SchedulerState, TaskOutcome
-from ledger import NodeStatus
+from ledger import ControlVerb, NodeStatus
 from tasks.node import visit_node
 
 BOTH_ONCE = [(f"/fw/{GPU}",), (f"/fw/{SWITCH}",)]
@@ -180,3 +180,34 @@ def test_a_quarantined_node_keeps_its_reason_when_the_runner_died_before_the_cor
     assert (again.status, again.reason) == (NodeStatus.FAILED, reason)
     assert reason in (site.fake_scheduler.reason or "")
     assert len(site.fake_bmc.pushes) == 2
+
+
+def test_a_node_that_only_drains_goes_back_when_the_operation_is_to_stop_and_is_visited_later(site: Site) -> None:
+    site.fake_scheduler.state, site.fake_scheduler.jobs = SchedulerState.BUSY, (JOB,)
+    operations = site.ledger().operations
+    site.clock.after(60, lambda: operations.request(site.operation, ControlVerb.HALT, "eva", "storage maintenance"))
+    began = site.clock.monotonic()
+    assert site.visit().status is NodeStatus.PENDING
+    assert site.clock.monotonic() - began < 300
+    assert (site.fake_scheduler.cordoned, site.state()) == (False, NodeState.IN_SERVICE)
+    site.fake_scheduler.state, site.fake_scheduler.jobs = SchedulerState.IDLE, ()
+    operations.request(site.operation, ControlVerb.RESUME, "eva", "")
+    assert site.visit().status is NodeStatus.UPDATED
+    assert (site.fake_bmc.pushes, site.fake_scheduler.cordoned) == (BOTH_ONCE, False)
+
+
+def test_a_runner_that_dies_while_it_gives_a_node_back_is_followed_by_one_that_does(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(nodes: tuple[str, ...]) -> None:
+        raise KeyboardInterrupt
+
+    site.fake_scheduler.state, site.fake_scheduler.jobs = SchedulerState.BUSY, (JOB,)
+    site.ledger().operations.request(site.operation, ControlVerb.HALT, "eva", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(site.fake_scheduler, "uncordon", dies)
+        with pytest.raises(KeyboardInterrupt):
+            site.visit()
+    assert site.fake_scheduler.cordoned
+    assert site.visit().status is NodeStatus.PENDING
+    assert not site.fake_scheduler.cordoned
