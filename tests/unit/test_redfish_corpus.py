@@ -31,6 +31,11 @@ def corpus(shared: Path) -> Path:
     return shared / "corpus" / "redfish"
 
 
+def _given(status: int, body: JsonObject) -> tuple[httpx.Response, bytes]:
+    response = httpx.Response(status, json=body)
+    return response, response.content
+
+
 def _load(corpus: Path, name: str) -> JsonObject:
     body = json.loads((corpus / name).read_text())
     assert isinstance(body, dict)
@@ -188,7 +193,7 @@ def test_dells_missing_uri_is_permanent_and_both_messages_are_kept(corpus: Path)
     messages = read_messages(body)
     assert [m.key for m in messages] == ["SYS403", "ResourceMissingAtURI"]
     assert meaning_of(messages) is Meaning.MISSING
-    answer = read_answer(httpx.Response(404, json=body))
+    answer = read_answer(*_given(404, body))
     assert isinstance(error_for(answer, "port", changes=False), ResourceMissing)
 
 
@@ -196,7 +201,7 @@ def test_dells_missing_uri_is_permanent_and_both_messages_are_kept(corpus: Path)
 def test_dells_running_job_is_busy_though_its_arguments_are_a_text(corpus: Path, status: int) -> None:
     body = _load(corpus, "dell_error_job_running.json")
     assert meaning_of(read_messages(body)) is Meaning.BUSY
-    assert isinstance(error_for(read_answer(httpx.Response(status, json=body)), "push", changes=True), BmcBusy)
+    assert isinstance(error_for(read_answer(*_given(status, body)), "push", changes=True), BmcBusy)
 
 
 def test_a_required_transfer_protocol_is_understood(corpus: Path) -> None:
@@ -209,14 +214,14 @@ def test_of_several_messages_the_worst_decides(corpus: Path) -> None:
     messages = read_messages(body)
     assert len(messages) == 3
     assert (worst(messages), meaning_of(messages)) == (Severity.CRITICAL, Meaning.BAD_REQUEST)
-    error = error_for(read_answer(httpx.Response(400, json=body)), "push", changes=True)
+    error = error_for(read_answer(*_given(400, body)), "push", changes=True)
     assert isinstance(error, RequestRefused)
     assert len(error.evidence) == 3
 
 
 def test_dells_http_error_that_means_up_to_date_is_no_error(corpus: Path) -> None:
     body = _load(corpus, "dell_error_400_sup029_noop.json")
-    error = error_for(read_answer(httpx.Response(400, json=body)), "push", changes=True)
+    error = error_for(read_answer(*_given(400, body)), "push", changes=True)
     assert isinstance(error, RequestRefused)
     assert error.meaning is Meaning.ALREADY_CURRENT
 
