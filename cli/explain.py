@@ -1,0 +1,113 @@
+"""`gpufleet explain`: what a text from a node, a BMC or the scheduler says, and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from cli.exit_codes import NOT_FOUND, PROBLEMS
+from cli.session import JsonOption, console, errors, exits, plain_table, print_json
+from fleet.explain import explain as explain_text
+from fleet.findings import DRAINS, Explanation, Finding, Severity
+
+_LARGEST = 64 * 2**20  # bytes of one text; a kernel log of a year is less
+_STYLE = {Severity.FATAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+_SUBJECTS_SHOWN = 24
+
+
+@exits
+def explain(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - reads standard input.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a text is, what it shows, what cannot be told from it, and what to do.
+
+    Takes what nodes, BMCs and the scheduler print: nvidia-smi (table, -q, XML, CSV), a kernel log, DCGM's JSON
+    or tables, a Redfish resource or error body, scontrol and sinfo, ibstat, nvidia-smi nvlink and topo, and more.
+    The kind is found from the text itself. No fleet is needed and nothing is changed.
+
+    Example: dmesg | gpufleet explain
+
+    Example: gpufleet explain smi.xml dmesg.txt --json
+
+    Exit codes: 0 explained; 3 the kind of a text is not known; 6 a file is not there.
+    """
+    explained = [(name, explain_text(_read(name))) for name in files or ["-"]]
+    if as_json:
+        documents = [{"file": name} | as_document(found) for name, found in explained]
+        print_json(documents[0] if len(documents) == 1 else documents)
+    else:
+        for name, found in explained:
+            _show(name, found)
+    if any(found.kind == "unknown" for _, found in explained):
+        raise typer.Exit(PROBLEMS)
+
+
+def as_document(found: Explanation) -> dict[str, object]:
+    """The JSON of one text: kind, subjects with their facts, findings, unknown."""
+    return {
+        "kind": found.kind,
+        "subjects": [{"name": subject.name, "facts": dict(subject.facts)} for subject in found.subjects],
+        "findings": [asdict(finding) | {"drain_first": finding.action in DRAINS} for finding in found.findings],
+        "unknown": list(found.unknown),
+    }
+
+
+def _read(name: str) -> str:
+    if name == "-":
+        return _decoded(sys.stdin.buffer.read(_LARGEST + 1), "standard input")
+    path = Path(name)
+    if not path.is_file():
+        errors.print(f"[red]error:[/red] no file {name}", highlight=False)
+        raise typer.Exit(NOT_FOUND)
+    with path.open("rb") as file:
+        return _decoded(file.read(_LARGEST + 1), name)
+
+
+def _decoded(content: bytes, name: str) -> str:
+    """UTF-8, UTF-16 with its mark, or what comes near; gzip is opened. Only the first 64 MiB are read."""
+    if content[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(_LARGEST + 1)
+        except (OSError, EOFError):
+            errors.print(f"{name}: a damaged gzip file", highlight=False, markup=False)
+    if len(content) > _LARGEST:
+        errors.print(f"{name}: only its first {_LARGEST >> 20} MiB are read", highlight=False, markup=False)
+    wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return content[:_LARGEST].decode("utf-16" if wide else "utf-8", errors="replace")
+
+
+def _show(name: str, found: Explanation) -> None:
+    console.print(f"{name}: {found.kind}", style="bold", highlight=False, markup=False)
+    rows = ((subject.name, ", ".join(f"{k} {v}" for k, v in subject.facts.items())) for subject in found.subjects)
+    shown = [row for row in rows if row[1]]
+    if shown:
+        console.print(plain_table(("subject", "what it says"), shown[:_SUBJECTS_SHOWN]))
+    if len(shown) > _SUBJECTS_SHOWN:
+        console.print(f"and {len(shown) - _SUBJECTS_SHOWN} more; --json has them all")
+    for finding in found.findings:
+        console.print(_finding_text(finding), soft_wrap=True)
+    if not found.findings and found.kind != "unknown":
+        console.print("nothing wrong is told by it", highlight=False)
+    for line in found.unknown:
+        console.print(f"cannot be told: {line}", style="cyan", highlight=False, markup=False, soft_wrap=True)
+
+
+def _finding_text(finding: Finding) -> Text:
+    text = Text(f"{finding.severity.value:7} ", style=_STYLE[finding.severity])
+    text.append(f"{finding.subject}: {finding.code}", style="bold")
+    text.append(f"  {finding.text}" if finding.text else "")
+    first = "drain it, then " if finding.action in DRAINS else ""
+    text.append(f"\n        do: {first}{finding.action.value.replace('_', ' ')}")
+    text.append(f"\n        from: {finding.evidence}", style="dim")
+    return text

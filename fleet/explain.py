@@ -1,0 +1,62 @@
+"""What a text is that an operator hands in, and what it says, by the readers that everything else uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from fleet.findings import Explanation, Finding, Severity, Subject
+from fleet.readers import firmware_table, redfish, slurm
+
+
+class Reader(Protocol):
+    """A module of fleet/readers: cheap to ask whether a text is of its kind, and silent on every other kind."""
+
+    def recognises(self, text: str) -> bool: ...
+
+    def explain(self, text: str) -> Explanation: ...
+
+
+_READERS: tuple[tuple[str, Reader], ...] = (
+    ("a Redfish resource or error body", redfish),
+    ("Slurm's nodes or jobs (scontrol, sinfo, squeue --json)", slurm),
+    ("the table of nvfwupd show_version", firmware_table),
+)
+
+KINDS: tuple[str, ...] = tuple(name for name, _ in _READERS)
+"""What can be explained, in words."""
+
+_RANK = {Severity.FATAL: 0, Severity.ERROR: 1, Severity.WARNING: 2, Severity.INFO: 3}
+
+
+def explain(text: str) -> Explanation:
+    """Everything that the readers find in `text`; a bug report may hold several kinds.
+
+    A text of no known kind is said to be so: nothing found in it is no sign of health.
+    """
+    clean = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    parts = [reader.explain(clean) for _, reader in _READERS if reader.recognises(clean)]
+    if not parts:
+        what = "what this text is: " + ("it is empty" if not clean.strip() else f"known are {'; '.join(KINDS)}")
+        return Explanation("unknown", unknown=(what,))
+    if len(parts) == 1:
+        return parts[0]
+    return Explanation(
+        kind="+".join(dict.fromkeys(part.kind for part in parts)),
+        subjects=_merged(parts),
+        findings=worst_first(finding for part in parts for finding in part.findings),
+        unknown=tuple(dict.fromkeys(line for part in parts for line in part.unknown)),
+    )
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By severity; equal ones stay in their order, each once."""
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: _RANK[finding.severity]))
+
+
+def _merged(parts: list[Explanation]) -> tuple[Subject, ...]:
+    facts: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for subject in part.subjects:
+            facts.setdefault(subject.name, {}).update(subject.facts)
+    return tuple(Subject(name, known) for name, known in facts.items())

@@ -1,0 +1,1 @@
+"""Pure readers of what nodes and their tools print: text in, typed values and findings out."""
