@@ -52,6 +52,16 @@ _rows = (
     .where(operation_nodes.c.operation == sa.bindparam("operation_id"))
     .order_by(operation_nodes.c.wave, operation_nodes.c.position, operation_nodes.c.node)
 )
+_counts = (
+    sa.select(operation_nodes.c.status, sa.func.count())
+    .where(operation_nodes.c.operation == sa.bindparam("operation_id"))
+    .group_by(operation_nodes.c.status)
+)
+_pending = sa.select(operation_nodes.c.node).where(
+    operation_nodes.c.operation == sa.bindparam("operation_id"),
+    operation_nodes.c.wave == sa.bindparam("wave_number"),
+    operation_nodes.c.status == NodeStatus.PENDING,
+)
 _that_touched = (
     sa.select(operations.c.id)
     .join(operation_nodes, operation_nodes.c.operation == operations.c.id)
@@ -121,6 +131,18 @@ class Progress:
         query = _rows if wave is None else _rows.where(operation_nodes.c.wave == wave)
         with self._db.read() as connection:
             return tuple(_node_row(row) for row in connection.execute(query, {"operation_id": id}))
+
+    def counts(self, id: str, wave: int | None = None) -> dict[NodeStatus, int]:
+        """How many nodes (of one wave) stand where; a status that no node has is left out."""
+        query = _counts if wave is None else _counts.where(operation_nodes.c.wave == wave)
+        with self._db.read() as connection:
+            rows = connection.execute(query, {"operation_id": id})
+            return {NodeStatus(status): int(count) for status, count in rows}
+
+    def pending(self, id: str, wave: int) -> frozenset[str]:
+        """The nodes of a wave that nobody has begun to visit."""
+        with self._db.read() as connection:
+            return frozenset(connection.execute(_pending, {"operation_id": id, "wave_number": wave}).scalars())
 
     def that_touched(self, node: str) -> tuple[str, ...]:
         """Ids of the operations that began to change this node, newest first; skipped visits do not count."""

@@ -15,8 +15,8 @@ from fleet.ownership import Before
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from fleet.windows import next_open
-from ledger import NodeRow, NodeStatus, OperationState
-from tasks.health import findings_now
+from ledger import NodeStatus, OperationState
+from tasks.health import findings_in
 from tasks.node import VisitResult
 from tasks.operations import OperationRun
 from tasks.slots import RackSlots
@@ -26,6 +26,7 @@ Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
 _RENEW_SECONDS = 50.0
+_REFUSED_SECONDS = 10.0  # another operation's node may have come back
 _SLOT_SECONDS = 15.0  # a rack without a free slot is asked again after this: each try is four audit records
 
 
@@ -51,6 +52,8 @@ class Dispatcher:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
+        self._full: dict[str, tuple[Refused, float]] = {}  # rack → its refusal, and until when it is taken for valid
+        self._noted = float("-inf")  # the look at the scheduler whose cordons are in the ledger
         self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
         self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
         self._waiting = False  # and the operation's state says so
@@ -78,11 +81,8 @@ class Dispatcher:
             self._collect()
             self._renew()
 
-    def _rows(self) -> tuple[NodeRow, ...]:
-        return self._run.ledger.operations.node_rows(self._run.operation, self._wave.number)
-
     def _pending(self) -> list[tuple[str, ...]]:
-        open_nodes = {row.node for row in self._rows() if row.status is NodeStatus.PENDING}
+        open_nodes = self._run.ledger.operations.pending(self._run.operation, self._wave.number)
         return [unit for unit in self._wave.units if open_nodes.intersection(unit)]
 
     def _why_stop(self) -> Stopped | None:
@@ -90,8 +90,7 @@ class Dispatcher:
         if asked is not None:
             return Stopped(ReasonKind.PERSON, self._run.what_was_asked())
         settings = self._run.plan.policy.pools[self._wave.pool].waves
-        rows = self._run.ledger.operations.node_rows(self._run.operation)
-        failed = sum(row.status is NodeStatus.FAILED for row in rows)
+        failed = self._run.ledger.operations.counts(self._run.operation).get(NodeStatus.FAILED, 0)
         if failed > settings.failure_budget:
             return Stopped(
                 ReasonKind.FAILURE_BUDGET,
@@ -123,7 +122,7 @@ class Dispatcher:
             self._wait_for(ReasonKind.WINDOW, f"opens {opens:%a %F %H:%M} UTC")
             return
         try:
-            self._run.ledger.inventory.record_cordons(findings_now(self._run.fleet))
+            self._note_cordons()
             self._try_all()
         except SchedulerUnreachable as error:  # never to be read as "nobody is cordoned, nothing runs"
             self._wait_for(ReasonKind.HEALTH, f"scheduler does not answer: {error.message}")
@@ -131,6 +130,13 @@ class Dispatcher:
             if self._waiting:
                 self._waiting = False
                 self._run.set_state(OperationState.RUNNING)
+
+    def _note_cordons(self) -> None:
+        """Take in who else took nodes out, once for each look at the scheduler."""
+        look = self._run.fleet.scheduler().look()
+        if look.taken_at != self._noted:
+            self._run.ledger.inventory.record_cordons(findings_in(look.nodes))
+            self._noted = look.taken_at
 
     def _wait_for(self, kind: ReasonKind, text: str) -> None:
         self._waits = self._waiting = True
@@ -143,11 +149,17 @@ class Dispatcher:
             racks = {self._inventory[node].rack for node in unit}
             if racks & self._refused.keys():
                 continue
-            refused = self._no_slot_yet(racks) or self._try(unit)
+            refused = self._no_slot_yet(racks) or self._still_full(racks) or self._try(unit)
             if refused is not None:
                 self._refused |= dict.fromkeys(racks, refused)
                 if refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER:
                     return
+
+    def _still_full(self, racks: set[str]) -> Refused | None:
+        """The last refusal, while no node of ours has ended since: asking the budget is a write to the ledger."""
+        now = self._run.fleet.clock.monotonic()
+        known = (self._full[rack] for rack in sorted(racks) if rack in self._full)
+        return next((refused for refused, until in known if now < until), None)
 
     def _leave_out_unknown(self, unit: tuple[str, ...]) -> bool:
         """Skip a unit one of whose nodes was taken out of the fleet file since the plan was made."""
@@ -171,6 +183,8 @@ class Dispatcher:
         before = before_now(run, unit)
         answer = run.ledger.leases.acquire(run.operation, run.token, unit, before)
         if isinstance(answer, Refused):
+            until = run.fleet.clock.monotonic() + _REFUSED_SECONDS
+            self._full |= dict.fromkeys({self._inventory[node].rack for node in unit}, (answer, until))
             return answer
         assert isinstance(answer, Granted)
         for node in unit:
@@ -239,6 +253,9 @@ class Dispatcher:
         run = self._run
         run.ledger.operations.finish_node(run.operation, node, result.status, result.reason, run.token)
         self._let_go((node,))
+        rack = self._inventory[node].rack if node in self._inventory else None
+        # its rack has room now; and any domain or pool that spans racks may have
+        self._full = {r: full for r, full in self._full.items() if r != rack and full[0].text.startswith("rack ")}
 
     def _renew(self) -> None:
         now = self._run.fleet.clock.monotonic()

@@ -64,7 +64,8 @@ def ensure_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
         except OutcomeUnknown:
             _settle_earlier_push(visit, bmc, entry, changes)
         else:
-            _await_written(visit, bmc, entry, missing)
+            if _await_written(visit, bmc, entry, missing) and missing == changes:
+                return  # the inventory that was just read back shows all of it
 
 
 def _check_still_qualified(
@@ -140,8 +141,8 @@ def _begun_by(pushed: Entry, tasks: tuple[RedfishTask, ...]) -> RedfishTask | No
     return new[-1] if new else None
 
 
-def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]) -> None:
-    """Follow the update that was accepted, then read back."""
+def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]) -> bool:
+    """Follow the update that was accepted, then read back; whether the inventory shows every change."""
     pushed = visit.last(f"push:{entry.name}")
     accepted = pushed.result if pushed is not None else {}
     uri = str(accepted.get("task", ""))
@@ -162,6 +163,7 @@ def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
                 node=visit.name,
                 component=missing[0].component,
             )
+    return not missing
 
 
 def _no_word_from(visit: Visit, bmc: Bmc, uri: str, task: RedfishTask | None) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from blocks.fleet import Fleet
+from collections.abc import Mapping
+
 from fleet.model import SchedulerNode, SchedulerState
 
 
-def findings_now(fleet: Fleet) -> dict[str, str]:
-    """Why nodes give no capacity now though no operation of ours took them out, by node.
-
-    Raises SchedulerUnreachable.
-    """
-    seen = fleet.scheduler().look().nodes
+def findings_in(seen: Mapping[str, SchedulerNode]) -> dict[str, str]:
+    """Why nodes give no capacity though no operation of ours took them out, by node."""
     return {name: why for name, node in seen.items() if (why := _out(node)) is not None}
 
 

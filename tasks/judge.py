@@ -14,7 +14,7 @@ from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from fleet.waves import max_out
 from ledger import OperationState
-from tasks.health import findings_now
+from tasks.health import findings_in
 from tasks.operations import NotWell, OperationRun
 
 T = TypeVar("T")
@@ -24,7 +24,8 @@ def check_pool_before(run: OperationRun, wave: Wave) -> None:
     """Raise NotWell where the pool is too sick for any node to leave it now. Raises StoppedByRequest."""
     pool = run.plan.policy.pools[wave.pool]
     members = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
-    out = {name: why for name, why in _ask(run, lambda: findings_now(run.fleet)).items() if name in members}
+    look = _ask(run, lambda: run.fleet.scheduler().look())
+    out = {name: why for name, why in findings_in(look.nodes).items() if name in members}
     room = max_out(pool, len(members))
     if len(out) >= room > 0:
         listed = "; ".join(f"{name}: {why}" for name, why in sorted(out.items())[:8])

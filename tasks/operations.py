@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -148,8 +147,8 @@ def recorded_end(run: OperationRun) -> Iterator[End]:
 
 def _counts(run: OperationRun) -> str:
     """What became of the nodes: an operation that skipped them all must not read as a success."""
-    found = Counter(row.status.value for row in run.ledger.operations.node_rows(run.operation))
-    return ", ".join(f"{count} {status}" for status, count in sorted(found.items())) or "no nodes"
+    found = run.ledger.operations.counts(run.operation)
+    return ", ".join(f"{count} {status.value}" for status, count in sorted(found.items())) or "no nodes"
 
 
 def this_runner() -> Runner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from fleet.activation import Progress, Stage, not_yet
 from fleet.bundle import Bundle
@@ -86,24 +87,35 @@ def _told(kind: ResetKind, marks: ResetMarks) -> bool:
 def _wait_until_up(visit: Visit, bmc: Bmc, up_by: float) -> None:
     """The BMC answers steadily, the host has power, and its operating system answers.
 
+    A host that stays off after its reset (a power restore policy of "always off") is switched on, once.
     Raises NodeUnreachable when the fleet's boot time is over.
     """
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
     wait_until_ready(visit, bmc)
     pace = Pace(clock, settings.poll_seconds, up_by - clock.monotonic())
     deadline = clock.monotonic() + settings.boot_timeout_seconds
+    stays_off = clock.monotonic() + settings.settle_seconds
     while True:
-        why = _not_up(visit, bmc)
+        marks = patiently(visit, "boots", bmc.read_reset_marks)
+        why = _not_up(visit, marks)
         if why is None:
             return
+        if marks.power is PowerState.OFF and clock.monotonic() >= stays_off:
+            _switch_on(visit, bmc)
+            stays_off = deadline
         if clock.monotonic() >= deadline:
             raise NodeUnreachable(f"not up after {settings.boot_timeout_seconds:.0f} s: {why}", node=visit.name)
         visit.say(f"boots: {why}")
         pace.sleep()
 
 
-def _not_up(visit: Visit, bmc: Bmc) -> str | None:
-    marks = patiently(visit, "boots", bmc.read_reset_marks)
+def _switch_on(visit: Visit, bmc: Bmc) -> None:
+    visit.say("is off after its reset: switches it on")
+    with visit.step("power_on", {}), suppress(OutcomeUnknown):  # whether it came on is looked at anyway
+        patiently_change(visit, "power on", lambda: bmc.reset(ResetKind.HOST_REBOOT))
+
+
+def _not_up(visit: Visit, marks: ResetMarks) -> str | None:
     if marks.power is not PowerState.ON:
         return f"power is {marks.power.value}"
     try:

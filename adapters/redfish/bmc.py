@@ -16,6 +16,7 @@ from adapters.redfish.settings import BmcLogin, BmcTls
 from fleet.bmc_tasks import read_task
 from fleet.errors import CredentialsRejected, FleetError, OutcomeUnknown
 from fleet.firmware import read_inventory
+from fleet.json_values import JsonObject
 from fleet.model import FirmwareComponent, RedfishTask, ResetKind, ResetMarks, SystemReading
 
 
@@ -47,6 +48,7 @@ class RedfishBmc:
     ) -> None:
         self._client = RedfishClient(url, login, tls, timeout_seconds, node, transport)
         self._places = Places(self._client)
+        self._firmware: tuple[tuple[JsonObject, ...], tuple[FirmwareComponent, ...]] = (), ()
 
     def read_system(self) -> SystemReading:
         """Parts that cannot be read are listed in `problems`; a BMC that does not answer raises."""
@@ -56,10 +58,13 @@ class RedfishBmc:
         """The complete inventory, in the BMC's order; raises BmcBusy where it is shorter than it says."""
         uri = self._places.firmware_inventory()
         try:
-            return read_inventory(read_members(self._client, uri, "firmware inventory"))
+            entries = read_members(self._client, uri, "firmware inventory")
         except ResourceMissing:
             self._places.forget()
             raise
+        if entries != self._firmware[0]:
+            self._firmware = entries, read_inventory(entries)
+        return self._firmware[1]
 
     def read_tasks(self) -> tuple[RedfishTask, ...]:
         """Every task that the BMC lists; none where it has no task service."""

@@ -27,6 +27,7 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 
 # A page of a full inventory or log is a few MiB; more, or one that trickles past this, is no sound BMC.
 _LARGEST_ANSWER = 64 * 2**20
+_WORTH_KEEPING = 4096  # bytes
 _BODY_TIMEOUTS = 4.0  # times the timeout of one read
 
 _Error = TypeVar("_Error", bound=FleetError)
@@ -54,6 +55,7 @@ class RedfishClient:
         self._doubtful = 0
         self._root: JsonObject | None = None
         self._expands = True
+        self._last_answer: tuple[bytes, Answer] | None = None
         if transport is None:
             secure = self.address.origin.startswith("https:")
             context = tls_context((tls or BmcTls()) if secure else BmcTls())
@@ -240,7 +242,15 @@ class RedfishClient:
                     raise httpx.ReadTimeout("the answer trickles and does not end")
         finally:
             response.close()
-        return read_answer(response, bytes(content))
+        return self._read(response, bytes(content))
+
+    def _read(self, response: httpx.Response, content: bytes) -> Answer:
+        """A visit reads the same inventory a dozen times; what is equal to the byte need not be parsed again."""
+        if len(content) < _WORTH_KEEPING or response.status_code != 200:
+            return read_answer(response, content)
+        if self._last_answer is None or self._last_answer[0] != content:
+            self._last_answer = content, read_answer(response, content)
+        return self._last_answer[1]
 
     def _url(self, uri: str) -> str:
         return self.address.origin + self.address.path(uri)

@@ -85,6 +85,8 @@ class FakeBmc:
     shows_staged: bool = True
     forgets: bool = False
     ignores_reset: bool = False
+    stays_off: bool = False  # after an AC cycle, until it is switched on
+    power: PowerState = PowerState.ON
     busy: int = 0
     away_until: float = 0.0
     dies_at: str = ""
@@ -148,12 +150,17 @@ class FakeBmc:
 
     def read_reset_marks(self) -> ResetMarks:
         self._answer()
-        return ResetMarks(PowerState.ON, f"host-{self.host_reset}", f"bmc-{self.bmc_reset}")
+        return ResetMarks(self.power, f"host-{self.host_reset}", f"bmc-{self.bmc_reset}")
 
     def reset(self, kind: ResetKind) -> None:
         self._answer()
         self._die("before reset")
         self.resets.append(kind)
+        if kind is ResetKind.HOST_REBOOT and self.power is PowerState.OFF:
+            self.power = PowerState.ON
+            return
+        if self.stays_off:
+            self.power = PowerState.OFF
         if not self.ignores_reset:
             self.away_until = self.clock.monotonic() + 120
             self.host_reset += 1

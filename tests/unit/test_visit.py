@@ -211,3 +211,10 @@ def test_a_runner_that_dies_while_it_gives_a_node_back_is_followed_by_one_that_d
     assert site.fake_scheduler.cordoned
     assert site.visit().status is NodeStatus.PENDING
     assert not site.fake_scheduler.cordoned
+
+
+def test_a_host_that_stays_off_after_its_power_cycle_is_switched_on(site: Site) -> None:
+    site.fake_bmc.stays_off = True
+    assert site.visit().status is NodeStatus.UPDATED
+    assert site.fake_bmc.resets == [ResetKind.AC_CYCLE, ResetKind.HOST_REBOOT]
+    assert [e.step for e in site.ledger().journal.entries(site.operation, "gpu-0001")].count("power_on") == 1
