@@ -9,6 +9,7 @@ import typer
 
 from cli.audit import audit_app
 from cli.bmc import app as bmc_app
+from cli.compat import compat, lifecycle
 from cli.demo import demo
 from cli.explain import explain
 from cli.look import status, why
@@ -29,7 +30,7 @@ app.add_typer(run_app, name="run")
 app.add_typer(bmc_app, name="bmc")
 app.add_typer(audit_app, name="audit")
 app.add_typer(breaker_app, name="breaker")
-for command in (status, nodes, why, explain, approve, halt, resume, abort, clear, up, down, simulate, demo):
+for command in (status, nodes, why, explain, compat, lifecycle, approve, halt, resume, abort, clear, up, down, simulate, demo):
     app.command()(command)
 
 
