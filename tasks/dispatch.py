@@ -53,6 +53,7 @@ class Dispatcher:
         self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
         self._full: dict[str, tuple[Refused, float]] = {}  # rack → its refusal, and until when it is taken for valid
+        self._granted: list[tuple[tuple[str, ...], dict[str, Before]]] = []  # leased, not begun
         self._noted = float("-inf")  # the look at the scheduler whose cordons are in the ledger
         self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
         self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
@@ -123,7 +124,10 @@ class Dispatcher:
             return
         try:
             self._note_cordons()
-            self._try_all()
+            try:
+                self._try_all()
+            finally:
+                self._begin_granted()
         except SchedulerUnreachable as error:  # never to be read as "nobody is cordoned, nothing runs"
             self._wait_for(ReasonKind.HEALTH, f"scheduler does not answer: {error.message}")
         else:
@@ -179,6 +183,7 @@ class Dispatcher:
         return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up")
 
     def _try(self, unit: tuple[str, ...]) -> Refused | None:
+        """Lease the unit; it is begun once its slots are there too."""
         run = self._run
         before = before_now(run, unit)
         answer = run.ledger.leases.acquire(run.operation, run.token, unit, before)
@@ -187,18 +192,29 @@ class Dispatcher:
             self._full |= dict.fromkeys({self._inventory[node].rack for node in unit}, (answer, until))
             return answer
         assert isinstance(answer, Granted)
-        for node in unit:
-            rack = self._inventory[node].rack
-            slot = self._slots.take(rack, 1)
-            if slot is None:
-                # a person lowered it, or nobody answers: it is waited for
-                self._slotless[rack] = run.fleet.clock.monotonic() + _SLOT_SECONDS
-                self._let_go(unit)
-                return self._no_slot_yet({rack})
-            self._hold(node, slot)
-        for node in unit:
-            self._start(node, unit, before[node])
+        self._granted.append((unit, before))
         return None
+
+    def _begin_granted(self) -> None:
+        """Take the slots of every unit that was leased in this pass, then begin those that have all of theirs."""
+        granted, self._granted = self._granted, []
+        nodes = [node for unit, _ in granted for node in unit]
+        slots = dict(zip(nodes, self._slots.take([self._inventory[node].rack for node in nodes]), strict=True))
+        for unit, before in granted:
+            missing = next((node for node in unit if slots[node] is None), None)
+            for node in unit:
+                slot = slots[node]
+                if slot is not None:
+                    self._hold(node, slot)
+            if missing is None:
+                for node in unit:
+                    self._start(node, unit, before[node])
+                continue
+            # a person lowered it, or nobody answers: it is waited for
+            rack = self._inventory[missing].rack
+            self._slotless[rack] = self._run.fleet.clock.monotonic() + _SLOT_SECONDS
+            self._let_go(unit)
+            self._waits = True
 
     def _hold(self, node: str, slot: str) -> None:
         self._held[node] = slot

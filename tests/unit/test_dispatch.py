@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,9 +55,9 @@ class Slots:
     def __init__(self, free: int = 1) -> None:
         self.free, self.asked = free, 0
 
-    def take(self, rack: str, count: int) -> str | None:
-        self.asked += 1
-        return f"slot-{self.asked}" if self.free else None
+    def take(self, racks: Sequence[str]) -> list[str | None]:
+        self.asked += len(racks)
+        return [f"slot-{self.asked}-{n}" if self.free else None for n, _ in enumerate(racks)]
 
     def renew(self, lease: str) -> bool:
         return True
