@@ -6,7 +6,27 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from fleet.findings import Explanation, Finding, Severity, Subject
-from fleet.readers import firmware_table, redfish, slurm
+from fleet.readers import (
+    dcgm_diag_json,
+    dcgm_health,
+    dcgm_metrics,
+    dcgm_text,
+    ethernet,
+    fabric_manager,
+    firmware_table,
+    infiniband,
+    kernel_log,
+    lspci,
+    network_tests,
+    nvidia_smi_csv,
+    nvidia_smi_table,
+    nvidia_smi_text,
+    nvidia_smi_xml,
+    nvlink,
+    redfish,
+    slurm,
+    topology,
+)
 
 
 class Reader(Protocol):
@@ -18,6 +38,22 @@ class Reader(Protocol):
 
 
 _READERS: tuple[tuple[str, Reader], ...] = (
+    ("a kernel log (dmesg, journalctl, syslog, /dev/kmsg)", kernel_log),
+    ("a fabric manager log", fabric_manager),
+    ("nvidia-smi -q -x", nvidia_smi_xml),
+    ("nvidia-smi -q", nvidia_smi_text),
+    ("nvidia-smi --query-… --format=csv", nvidia_smi_csv),
+    ("nvidia-smi's table, -L or error messages", nvidia_smi_table),
+    ("nvidia-smi nvlink", nvlink),
+    ("nvidia-smi topo -m", topology),
+    ("dcgmi diag as JSON", dcgm_diag_json),
+    ("dcgmi's tables and messages", dcgm_text),
+    ("dcgmi health", dcgm_health),
+    ("dcgm-exporter's metrics", dcgm_metrics),
+    ("InfiniBand ports and links (ibstat, ibv_devinfo, perfquery, mlxlink …)", infiniband),
+    ("Ethernet ports (ethtool, ip link …)", ethernet),
+    ("lspci -vv", lspci),
+    ("bandwidth tests (nccl-tests, ib_write_bw, iperf3)", network_tests),
     ("a Redfish resource or error body", redfish),
     ("Slurm's nodes or jobs (scontrol, sinfo, squeue --json)", slurm),
     ("the table of nvfwupd show_version", firmware_table),
