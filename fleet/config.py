@@ -101,6 +101,14 @@ class SchedulerSettings(_Strict):
     poll_seconds: Seconds = Field(15.0, description="one query for the whole fleet, this often")
 
 
+class SweepSettings(_Strict):
+    every_seconds: float = Field(300.0, gt=0, allow_inf_nan=False, description="between two readings of a host")
+    bmc_every_seconds: float = Field(21600.0, gt=0, allow_inf_nan=False, description="between two readings of a BMC")
+    at_once: int = Field(64, ge=1, le=256, description="hosts that are read side by side")
+    deadline_seconds: float = Field(20.0, gt=0, le=600, description="one host's probe; it then tells what it has")
+    longest_pause_seconds: Seconds = Field(3600.0, description="between two tries of a host that does not answer")
+
+
 class Signer(_Strict):
     principal: str = Field(description="as in the allowed-signers file")
     roles: tuple[Name, ...] = ()
@@ -181,6 +189,7 @@ class FleetSpec(_Strict):
     bmc: BmcSettings
     ssh: SshSettings
     scheduler: SchedulerSettings = SchedulerSettings()
+    sweep: SweepSettings = SweepSettings()
     gate: GatePolicy = GatePolicy()
     bundle_signers: str | None = Field(None, description="allowed-signers file for firmware bundles")
     pools: dict[Name, Pool]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from fleet.findings import Explanation, Finding, Severity, Subject
@@ -27,6 +28,8 @@ from fleet.readers import (
     slurm,
     topology,
 )
+
+from fleet.readers.plain_text import by_host
 
 
 class Reader(Protocol):
@@ -71,17 +74,37 @@ def explain(text: str) -> Explanation:
     A text of no known kind is said to be so: nothing found in it is no sign of health.
     """
     clean = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    parts = [reader.explain(clean) for _, reader in _READERS if reader.recognises(clean)]
-    if not parts:
+    hosts = by_host(clean)
+    if len(hosts) > 1:  # pdsh and clush put the host before each line; GPU 0 of one is not GPU 0 of the other
+        parts = {host: _explained(own) for host, own in hosts.items()}
+        if all(parts.values()):
+            return _joined([_on_host(host, part) for host, found in parts.items() for part in found])
+    found = _explained(clean)
+    if not found:
         what = "what this text is: " + ("it is empty" if not clean.strip() else f"known are {'; '.join(KINDS)}")
         return Explanation("unknown", unknown=(what,))
-    if len(parts) == 1:
-        return parts[0]
+    return found[0] if len(found) == 1 else _joined(found)
+
+
+def _explained(text: str) -> list[Explanation]:
+    return [reader.explain(text) for _, reader in _READERS if reader.recognises(text)]
+
+
+def _joined(parts: list[Explanation]) -> Explanation:
     return Explanation(
         kind="+".join(dict.fromkeys(part.kind for part in parts)),
         subjects=_merged(parts),
         findings=worst_first(finding for part in parts for finding in part.findings),
         unknown=tuple(dict.fromkeys(line for part in parts for line in part.unknown)),
+    )
+
+
+def _on_host(host: str, part: Explanation) -> Explanation:
+    return Explanation(
+        kind=part.kind,
+        subjects=tuple(replace(subject, name=f"{host} {subject.name}") for subject in part.subjects),
+        findings=tuple(replace(finding, subject=f"{host} {finding.subject}") for finding in part.findings),
+        unknown=tuple(f"{host}: {line}" for line in part.unknown),
     )
 
 

@@ -4,12 +4,16 @@ The names are the keys of baselines, drift and history:
 
   of the node   driver.loaded, driver.on_disk, driver.user_space, driver.origin, kernel.running, os.release,
                 fabric_manager.version, container_toolkit.version, secure_boot, gpu.count,
-                service.<unit> (active, inactive, failed), firmware.<component>, firmware_staged.<component>,
-                bios.<attribute>, bmc.version, system.serial, system.model …
-  of a GPU      model, serial, uuid, part_number, pci_address, vbios, inforom, ecc_mode, mig_mode, persistence,
+                service.<unit> (active, inactive, failed, absent), package.<name>, packages.listed (patterns that
+                were looked for), updates.unattended (on, off), egress.<way>, firmware.<component>,
+                firmware_staged.<component>, bios.<attribute>, bios.version, system.serial, system.model,
+                probe.state …
+  of a GPU      model, serial, uuid, part_number, pci_address, vbios, inforom, ecc_mode, ecc_mode_pending,
+                mig_mode, mig_mode_pending, persistence,
                 compute_mode, power_limit_watts, recovery_action, fabric_state …
 
-A fact that could not be read is not absent: it stands in `unknown` with the reason.
+A fact that could not be read is not absent: it stands in `unknown` with the reason; "*" there stands for every
+other fact that the source told before.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def number_at(tree: object, *path: str) -> float | None:
     value = value_at(tree, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if abs(value) < float("inf") else None
+    return float(value) if abs(value) < 1e308 else None  # also a whole number that no float can hold
 
 
 def flag_at(tree: object, *path: str) -> bool | None:

@@ -88,6 +88,17 @@ class Host(Protocol):
     def close(self) -> None: ...
 
 
+class FileHost(Host, Protocol):
+    """A host that also takes files."""
+
+    def put(self, path: str, content: bytes, digest: str, timeout_seconds: float = 60.0) -> None:
+        """Write a file with that SHA-256 below the login's home; it appears whole or not at all.
+
+        Raises what `run` raises, and ConfigurationError where the host refuses the file.
+        """
+        ...
+
+
 class CommandResult(Protocol):
     """What a command left."""
 

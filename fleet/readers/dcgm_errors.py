@@ -40,7 +40,6 @@ class DcgmError:
     name: str
     weight: Weight
     category: str
-    text: str
     advice: str | None
 
 
@@ -54,7 +53,6 @@ def errors() -> Mapping[int, DcgmError]:
             name=row["name"],
             weight=Weight(row["severity"]),
             category=row["category"],
-            text=row["description"],
             advice=row["nvsentinel_action"] or None,
         )
         for row in rows

@@ -41,12 +41,15 @@ class HealthReport:
 
 _EVENT = re.compile(r"ErrorCode:\s*(DCGM_FR_\w+)(?:\s+(GPU|CPU|NVSWITCH)\s*:\s*(\d+))?\s*(.*)", re.IGNORECASE)
 _LOGGED = re.compile(r"Detected an? (\w+) in health system (\w+): '?(.*?)'?$")
+_SIGNS = re.compile(
+    r"\|\s*(?:Overall Health|Health Monitor Report)\s*\||\"Overall Health\"\s*:|Detected an? \w+ in health system \w+:"
+)
 _ROW = re.compile(r"\|([^|]*)\|([^|]*)(?:\||$)")
 
 
 def recognises(text: str) -> bool:
     """Is it a health report, or events of a health watch?"""
-    return bool(re.search(r"Health Monitor Report|Overall Health|in health system \w+:", text) or _EVENT.search(text))
+    return bool(_SIGNS.search(text) or _EVENT.search(text))
 
 
 def read_health(text: str) -> HealthReport:

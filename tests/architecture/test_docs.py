@@ -100,7 +100,8 @@ def faults_of(line: str, whole: bool) -> list[str]:
             given.add(options[word].opts[0])
             if not options[word].is_flag and words:
                 words.pop(0)
-    faults = [f"{positional} arguments, it takes {len(arguments)}"] if positional > len(arguments) else []
+    takes = float("inf") if any(p.nargs == -1 for p in arguments) else len(arguments)
+    faults = [f"{positional} arguments, it takes {takes}"] if positional > takes else []
     if whole:
         faults += [f"needs {p.opts[0]}" for p in options.values() if p.required and p.opts[0] not in given]
         faults += ["an argument is missing"] if positional < sum(p.required for p in arguments) else []
@@ -134,6 +135,7 @@ SECTIONS = {
     config.TlsSettings: "### `bmc`",
     config.SshSettings: "### `ssh`",
     config.SchedulerSettings: "### `scheduler`",
+    config.SweepSettings: "### `sweep`",
     config.GatePolicy: "### `gate`, and `pools.POOL.gate`",
     config.Pool: "### `pools.POOL`",
     config.Breaker: "### `pools.POOL.breaker`",

@@ -191,6 +191,13 @@ def test_a_task_state_that_nobody_knows_is_unknown() -> None:
     assert (found.findings, found.unknown) == ((), ("task 9: what Pondering means",))
 
 
+def test_the_answers_of_several_hosts_are_kept_apart() -> None:
+    line = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+    text = "".join(f"{host}: [ {n}.000000] {line}\n" for host in ("gpu-0001", "gpu-0002") for n in (5, 6))
+    subjects = {finding.subject for finding in explain(text).findings}
+    assert subjects == {"gpu-0001 gpu 0000:3b:00", "gpu-0002 gpu 0000:3b:00"}
+
+
 def test_a_text_of_no_known_kind_is_said_to_be_so() -> None:
     for text in ("", "hello", "{}", "[]", '{"nodes": 3}'):
         assert explain(text).kind == "unknown"

@@ -1,0 +1,175 @@
+"""A node's readings as flat facts: what history, baselines and drift are written in. Names: see fleet/facts.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from fleet.facts import NodeFacts, PartFacts
+from fleet.gpu import GpuReading
+from fleet.json_values import JsonObject, object_at, text_at, texts_at
+from fleet.model import FirmwareComponent, FirmwareRole, SystemReading
+from fleet.node_reading import NodeReading
+
+# Fact of a GPU → the attributes of GpuReading that it is read from, the first known one counts.
+_GPU_FACTS: Mapping[str, tuple[str, ...]] = {
+    "model": ("product_name",),
+    "part_number": ("board_part_number", "gpu_part_number"),
+    "vbios": ("vbios_version",),
+    "inforom": ("inforom_image",),
+    "gsp_firmware": ("gsp_firmware_version",),
+    "module_id": ("module_id",),
+    "ecc_mode": ("ecc_mode_current",),
+    "ecc_mode_pending": ("ecc_mode_pending",),
+    "mig_mode": ("mig_mode_current",),
+    "mig_mode_pending": ("mig_mode_pending",),
+    "persistence": ("persistence_mode",),
+    "compute_mode": ("compute_mode",),
+    "virtualization_mode": ("virtualization_mode",),
+    "power_limit_watts": ("power_limit_requested_watts", "power_limit_watts"),
+    "clock_application_graphics_mhz": ("clock_application_graphics_mhz",),
+    "clock_application_memory_mhz": ("clock_application_memory_mhz",),
+    "pcie_generation_max": ("pcie_generation_max",),
+    "pcie_width_max": ("pcie_width_max",),
+    "memory_total_mib": ("memory_total_mib",),
+    "recovery_action": ("recovery_action",),
+    "remapped_rows_pending": ("remapped_rows_pending",),
+    "remapped_rows_failure": ("remapped_rows_failure",),
+    "retired_pages_pending": ("retired_pages_pending",),
+    "fabric_state": ("fabric_state",),
+    "fabric_status": ("fabric_status",),
+    "fabric_cluster_uuid": ("fabric_cluster_uuid",),
+    "fabric_clique_id": ("fabric_clique_id",),
+}
+_GPU_NUMBERS = (
+    *("temperature_gpu_celsius", "temperature_memory_celsius", "temperature_margin_celsius", "power_draw_watts"),
+    *("clock_sm_mhz", "clock_memory_mhz", "utilization_gpu_percent", "utilization_memory_percent", "memory_used_mib"),
+    *("pcie_generation", "pcie_width", "pcie_replays", "counter_hw_thermal_slowdown_us", "counter_hw_power_brake_us"),
+    *("counter_sw_power_cap_us", "counter_sw_thermal_slowdown_us", "fan_speed_percent"),
+    *("ecc_volatile_correctable", "ecc_volatile_uncorrectable", "ecc_aggregate_correctable"),
+    *("ecc_aggregate_uncorrectable", "ecc_aggregate_sram_uncorrectable", "ecc_aggregate_dram_uncorrectable"),
+    *("remapped_rows_correctable", "remapped_rows_uncorrectable", "remap_banks_none"),
+    *("retired_pages_single_bit", "retired_pages_double_bit"),
+)
+_SWITCHES = {"ecc_mode", "ecc_mode_pending", "mig_mode", "mig_mode_pending", "persistence"}
+
+
+def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
+    """What the probe read. A fact that the node could not tell stands in `unknown` with its reason.
+
+    `at` is the controller's time: a node whose clock is wrong must not write its history into the future.
+    """
+    driver = reading.driver
+    known: dict[str, str | None] = {
+        "hostname": reading.hostname,
+        "os.release": reading.os_release,
+        "kernel.running": reading.kernel,
+        "driver.loaded": driver.loaded,
+        "driver.on_disk": driver.on_disk,
+        "driver.user_space": driver.user_space,
+        "driver.origin": driver.origin,
+        "driver.open_module": _word(driver.open_module),
+        "driver.kernels_without_module": _listed(driver.kernels_without_module),
+        "fabric_manager.version": driver.fabric_manager,
+        "container_toolkit.version": driver.container_toolkit,
+        "secure_boot": _word(driver.secure_boot),
+        "tpm": _word(driver.tpm),
+        "gpu.count": None if reading.gpu_count is None else str(reading.gpu_count),
+        "gpu.on_bus": None if reading.gpus_on_bus is None else str(reading.gpus_on_bus),
+        "probe.state": "read",
+    }
+    known |= {f"service.{u}": "absent" if s == "not-found" else s for u, s in (reading.services or {}).items()}
+    known |= _software(reading.sections.get("packages", {}))
+    known |= {f"package.{p.name}": f"{p.version}{' (held)' if p.hold else ''}" for p in reading.packages or ()}
+    unknown = {name: _why(name, reading.unknown) for name, value in known.items() if value is None}
+    gpus = reading.gpus or ()
+    if reading.gpus is None:
+        unknown["gpus"] = _why("gpus", reading.unknown)
+    return NodeFacts(
+        node=node,
+        at=at,
+        source="probe",
+        facts={name: value for name, value in known.items() if value is not None},
+        unknown=unknown,
+        numbers={
+            "probe.wall_seconds": reading.wall_seconds,
+            "clock.ahead_seconds": round((reading.at - at).total_seconds(), 1),
+        },
+        parts=tuple(_part(index, gpu) for index, gpu in enumerate(gpus)),
+    )
+
+
+def facts_of_bmc(
+    node: str, at: datetime, firmware: Iterable[FirmwareComponent], system: SystemReading | None
+) -> NodeFacts:
+    """What the node's BMC showed: the running firmware, what waits for a reset, and the machine itself."""
+    known: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+    for component in firmware:
+        if component.role not in (FirmwareRole.ACTIVE, FirmwareRole.UNKNOWN, FirmwareRole.ABSENT):
+            continue
+        name = f"firmware.{component.id}"
+        if component.role is FirmwareRole.ACTIVE and component.version is not None:
+            known[name] = component.version
+        else:
+            unknown[name] = f"the BMC shows {component.state}, role {component.role.value}"
+        if component.staged is not None:
+            known[f"firmware_staged.{component.id}"] = component.staged
+    if system is not None:
+        told = {"system.model": system.model, "system.serial": system.serial, "bios.version": system.bios_version}
+        known |= {name: value for name, value in told.items() if value}
+        unknown |= {name: "the BMC does not tell it" for name, value in told.items() if not value}
+    return NodeFacts(node=node, at=at, source="bmc", facts=known, unknown=unknown)
+
+
+def facts_of_failure(node: str, at: datetime, state: str, why: str) -> NodeFacts:
+    """A node that could not be read: everything else keeps its last value, and is known to be old."""
+    return NodeFacts(node=node, at=at, source="probe", facts={"probe.state": state}, unknown={"*": why})
+
+
+def _software(section: JsonObject) -> dict[str, str]:
+    """Which packages were looked for, unattended upgrades, and the settings by which a node speaks to the outside."""
+    known = {f"egress.{way}": text for way in object_at(section, "egress") if (text := text_at(section, "egress", way))}
+    listed = texts_at(section, "listed")
+    known |= {"packages.listed": " ".join(listed)} if listed else {}
+    periodic = object_at(section, "updates", "apt_periodic")
+    if periodic:
+        on = str(periodic.get("Unattended-Upgrade", "0")) not in ("0", "")
+        known["updates.unattended"] = "on" if on else "off"
+    return known
+
+
+def _part(index: int, gpu: GpuReading) -> PartFacts:
+    told = {name: _first(gpu, attributes, name in _SWITCHES) for name, attributes in _GPU_FACTS.items()}
+    why = "the GPU is lost" if gpu.lost else "the driver does not tell it"
+    return PartFacts(
+        kind="gpu",
+        slot=gpu.pci_address or f"index {gpu.index if gpu.index is not None else index}",
+        serial=gpu.serial,
+        uuid=gpu.uuid,
+        facts={name: value for name, value in told.items() if value is not None},
+        unknown={name: why for name, value in told.items() if value is None},
+        numbers={name: getattr(gpu, name) for name in _GPU_NUMBERS},
+    )
+
+
+def _first(gpu: GpuReading, attributes: tuple[str, ...], switch: bool) -> str | None:
+    value = next((found for name in attributes if (found := getattr(gpu, name)) is not None), None)
+    if isinstance(value, bool):
+        return ("enabled" if value else "disabled") if switch else _word(value)
+    return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _word(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def _listed(values: tuple[str, ...] | None) -> str | None:
+    return None if values is None else ", ".join(values) or "none"
+
+
+def _why(name: str, reasons: Mapping[str, str]) -> str:
+    """The probe's reason for this fact: of its own path, or of the section that it is part of."""
+    parts = name.split(".")
+    paths = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((reasons[path] for path in paths if path in reasons), "the probe did not tell it")
