@@ -28,7 +28,6 @@ from fleet.readers import (
     slurm,
     topology,
 )
-
 from fleet.readers.plain_text import by_host
 
 

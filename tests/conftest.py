@@ -7,6 +7,11 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A shared machine is slow at times: how long one example takes says nothing.
+settings.register_profile("gpufleet", deadline=None)
+settings.load_profile("gpufleet")
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
