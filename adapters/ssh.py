@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import secrets
 import select
 import shlex
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import paramiko
 
 from adapters.known_hosts import KnownHosts
 from adapters.local import Finished
+from adapters.ssh_files import CHECK_AND_MOVE, MAKE_FOLDER, RECEIVE, folder_of, sftp_write
 from fleet.errors import ConfigurationError, CredentialsRejected, FleetError, NodeUnreachable
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # what matters is raised
@@ -86,17 +89,57 @@ class SshHost:
         Raises NodeUnreachable (also after `timeout_seconds`: the command may still run there),
         HostKeyChanged, CredentialsRejected, ConfigurationError (unknown host key, output over the limit).
         """
-        deadline = time.monotonic() + timeout_seconds
-        if not self._channels.acquire(timeout=timeout_seconds):
-            raise NodeUnreachable(f"no free channel within {timeout_seconds:g} s", node=self._name)
+        return self._run(arguments, timeout_seconds, b"")
+
+    def _run(self, arguments: tuple[str, ...], seconds: float, stdin: bytes) -> Finished:
+        deadline = time.monotonic() + seconds
+        with self._channel(deadline, seconds) as channel:
+            return self._exchange(channel, shlex.join(arguments), arguments[0], deadline, seconds, stdin)
+
+    @contextlib.contextmanager
+    def _channel(self, deadline: float, seconds: float) -> Iterator[paramiko.Channel]:
+        if not self._channels.acquire(timeout=seconds):
+            raise NodeUnreachable(f"no free channel within {seconds:g} s", node=self._name)
         try:
             channel = self._open_channel(deadline)
             try:
-                return self._exchange(channel, shlex.join(arguments), arguments[0], deadline, timeout_seconds)
+                yield channel
             finally:
                 channel.close()
         finally:
             self._channels.release()
+
+    def put(self, path: str, content: bytes, digest: str, timeout_seconds: float = 60.0) -> None:
+        """Write a file, 0600; `path` is relative to the home folder. It appears whole and with that SHA-256, or not.
+
+        Over SFTP, or through the shell where the node has no SFTP. Raises what `run` raises, and ConfigurationError
+        where the node refuses the file (permission, no space) or it arrives as something else.
+        """
+        arrived = f"{path}.{secrets.token_hex(4)}"
+        self._shell(MAKE_FOLDER, (folder_of(path),), timeout_seconds, f"cannot make {folder_of(path)}")
+        if not self._sftp(arrived, content, timeout_seconds):
+            self._shell(RECEIVE, (arrived,), timeout_seconds, f"cannot write {path}", content)
+        self._shell(CHECK_AND_MOVE, (arrived, path, digest), timeout_seconds, f"{path} did not arrive as it was sent")
+
+    def _shell(self, script: str, arguments: tuple[str, ...], seconds: float, fault: str, stdin: bytes = b"") -> None:
+        result = self._run(("sh", "-c", script, "sh", *arguments), seconds, stdin)
+        if result.code:
+            said = (result.stderr or result.stdout).strip()[-300:]
+            raise ConfigurationError(f"{fault}: {said or f'exit status {result.code}'}", node=self._name)
+
+    def _sftp(self, path: str, content: bytes, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        with self._channel(deadline, seconds) as channel:
+            channel.settimeout(max(1.0, deadline - time.monotonic()))
+            try:
+                return sftp_write(channel, path, content)
+            except (TimeoutError, EOFError, paramiko.SSHException) as error:
+                raise NodeUnreachable(f"SFTP of {path} broke: {_words(error)}", node=self._name) from error
+            except OSError as error:
+                transport = channel.get_transport()
+                if not transport.is_active():
+                    raise NodeUnreachable(f"SFTP of {path} broke: {_words(error)}", node=self._name) from error
+                raise ConfigurationError(f"cannot write {path} over SFTP: {_words(error)}", node=self._name) from error
 
     def close(self) -> None:
         with self._lock:
@@ -183,11 +226,13 @@ class SshHost:
             ) from error
 
     def _exchange(
-        self, channel: paramiko.Channel, command: str, name: str, deadline: float, timeout_seconds: float
+        self, channel: paramiko.Channel, command: str, name: str, deadline: float, timeout_seconds: float, stdin: bytes
     ) -> Finished:
         try:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
             channel.exec_command(command)
+            if stdin:
+                channel.sendall(stdin)
             channel.shutdown_write()
             out, err = self._collect(channel, name, deadline, timeout_seconds)
         except (paramiko.SSHException, EOFError, OSError) as error:

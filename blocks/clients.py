@@ -18,7 +18,7 @@ from blocks.scheduler import NoScheduler, SharedScheduler
 from fleet.budget import PoolLimits
 from fleet.errors import ConfigurationError
 from fleet.model import Node
-from fleet.ports import Bmc, Clock, Host, Scheduler
+from fleet.ports import Bmc, Clock, FileHost, Host, Scheduler
 from ledger import Ledger
 
 
@@ -49,6 +49,9 @@ class Clients:
 
     def host(self, node: Node) -> Host:
         """The node's shell over a kept connection."""
+        return self.file_host(node)
+
+    def file_host(self, node: Node) -> FileHost:
         return self._pool().host(node.name, node.ssh)
 
     def scheduler(self) -> SharedScheduler:

@@ -14,7 +14,7 @@ from blocks.scheduler import SharedScheduler
 from fleet.config import FleetSpec
 from fleet.errors import ConfigurationError
 from fleet.model import Node
-from fleet.ports import Bmc, Clock, Host
+from fleet.ports import Bmc, Clock, FileHost, Host
 from ledger import Ledger
 
 
@@ -52,6 +52,10 @@ class Fleet(Block):
 
     def host(self, node: Node) -> Host:
         return self.clients().host(node)
+
+    def file_host(self, node: Node) -> FileHost:
+        """As `host`, for one that also takes files."""
+        return self.clients().file_host(node)
 
     def scheduler(self) -> SharedScheduler:
         return self.clients().scheduler()

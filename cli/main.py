@@ -11,13 +11,17 @@ from cli.audit import audit_app
 from cli.bmc import app as bmc_app
 from cli.compat import compat, lifecycle
 from cli.demo import demo
+from cli.drift import drift
 from cli.explain import explain
+from cli.inventory import inventory_app
 from cli.look import status, why
+from cli.node import gpus, node
 from cli.nodes import nodes
 from cli.operate import abort, approve, halt, plan_app, resume, run_app
 from cli.restore import breaker_app, clear
 from cli.serve import down, up
 from cli.simulate import simulate
+from cli.sweep import sweep
 
 app = typer.Typer(
     name="gpufleet",
@@ -29,8 +33,12 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(run_app, name="run")
 app.add_typer(bmc_app, name="bmc")
 app.add_typer(audit_app, name="audit")
+app.add_typer(inventory_app, name="inventory")
 app.add_typer(breaker_app, name="breaker")
-for command in (status, nodes, why, explain, compat, lifecycle, approve, halt, resume, abort, clear, up, down, simulate, demo):
+for command in (
+    *(status, nodes, node, gpus, why, sweep, drift, explain, compat, lifecycle),
+    *(approve, halt, resume, abort, clear, up, down, simulate, demo),
+):
     app.command()(command)
 
 

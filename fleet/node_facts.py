@@ -7,7 +7,6 @@ from datetime import datetime
 
 from fleet.facts import NodeFacts, PartFacts
 from fleet.gpu import GpuReading
-from fleet.json_values import JsonObject, object_at, text_at, texts_at
 from fleet.model import FirmwareComponent, FirmwareRole, SystemReading
 from fleet.node_reading import NodeReading
 
@@ -79,8 +78,9 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
         "probe.state": "read",
     }
     known |= {f"service.{u}": "absent" if s == "not-found" else s for u, s in (reading.services or {}).items()}
-    known |= _software(reading.sections.get("packages", {}))
-    known |= {f"package.{p.name}": f"{p.version}{' (held)' if p.hold else ''}" for p in reading.packages or ()}
+    known |= _software(reading)
+    known |= {f"package.{package.name}": package.version for package in reading.packages or ()}
+    known |= {f"package_held.{package.name}": "yes" for package in reading.packages or () if package.hold}
     unknown = {name: _why(name, reading.unknown) for name, value in known.items() if value is None}
     gpus = reading.gpus or ()
     if reading.gpus is None:
@@ -127,15 +127,12 @@ def facts_of_failure(node: str, at: datetime, state: str, why: str) -> NodeFacts
     return NodeFacts(node=node, at=at, source="probe", facts={"probe.state": state}, unknown={"*": why})
 
 
-def _software(section: JsonObject) -> dict[str, str]:
+def _software(reading: NodeReading) -> dict[str, str]:
     """Which packages were looked for, unattended upgrades, and the settings by which a node speaks to the outside."""
-    known = {f"egress.{way}": text for way in object_at(section, "egress") if (text := text_at(section, "egress", way))}
-    listed = texts_at(section, "listed")
-    known |= {"packages.listed": " ".join(listed)} if listed else {}
-    periodic = object_at(section, "updates", "apt_periodic")
-    if periodic:
-        on = str(periodic.get("Unattended-Upgrade", "0")) not in ("0", "")
-        known["updates.unattended"] = "on" if on else "off"
+    known = {f"egress.{way}": setting for way, setting in (reading.egress or {}).items()}
+    known |= {"packages.listed": " ".join(reading.packages_listed)} if reading.packages_listed else {}
+    if reading.unattended_upgrades is not None:
+        known["updates.unattended"] = "on" if reading.unattended_upgrades else "off"
     return known
 
 
@@ -168,8 +165,26 @@ def _listed(values: tuple[str, ...] | None) -> str | None:
     return None if values is None else ", ".join(values) or "none"
 
 
+# Facts whose path in the probe's document is another one.
+_PATHS = {
+    "hostname": "system.hostname",
+    "os.release": "system.os",
+    "kernel.running": "system.kernel",
+    "driver.open_module": "driver.loaded",
+    "driver.origin": "driver.library_owner",
+    "driver.kernels_without_module": "driver.kernels",
+    "fabric_manager.version": "driver.fabric_manager",
+    "container_toolkit.version": "driver.container_toolkit",
+    "secure_boot": "driver.secure_boot",
+    "tpm": "driver.tpm",
+    "gpu.count": "gpus.source",
+    "gpu.on_bus": "pci",
+    "gpus": "gpus.source",
+}
+
+
 def _why(name: str, reasons: Mapping[str, str]) -> str:
     """The probe's reason for this fact: of its own path, or of the section that it is part of."""
-    parts = name.split(".")
+    parts = _PATHS.get(name, name).split(".")
     paths = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((reasons[path] for path in paths if path in reasons), "the probe did not tell it")

@@ -9,12 +9,17 @@ from fleet.ports import Clock
 from ledger.audit import Audit
 from ledger.baselines import Baselines
 from ledger.database import Database
+from ledger.facts import Facts
 from ledger.gates import Gates
 from ledger.inventory import Inventory
 from ledger.journal import Journal
 from ledger.leases import Leases
 from ledger.migrate import migrate
 from ledger.operations import Operations
+from ledger.parts import Parts
+from ledger.retention import Retention
+from ledger.sample_rows import Layouts
+from ledger.samples import Samples
 from ledger.waves import Waves
 
 
@@ -31,6 +36,11 @@ class Ledger:
         self.gates = Gates(database)
         self.waves = Waves(database)
         self.audit = Audit(database)
+        layouts = Layouts()
+        self.facts = Facts(database, actor, layouts)
+        self.parts = Parts(database)
+        self.samples = Samples(database, layouts)
+        self.retention = Retention(database, layouts)
 
     @classmethod
     def open(cls, url: str, clock: Clock, actor: str | None = None) -> Ledger:

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from simulator.machine import Machine
+from simulator.probe import ProbeAnswers
+from simulator.settings import GPU_NAME, GpuSettings, HostSettings
 from simulator.slurm.reply import Reply, failure
 from simulator.slurm.shell import Shell
 
-KERNEL = "5.15.0-105-generic"
-DRIVER = "550.54.15"
-GPU_NAME = "NVIDIA H100 80GB HBM3"
-
 
 class HostShell(Protocol):
-    def run(self, line: str, user: str, stdin: str) -> Reply:
+    def run(self, line: str, user: str, stdin: bytes) -> Reply:
         """Run one command line."""
         ...
 
@@ -44,17 +42,23 @@ class GpuHost:
     def __init__(self, machine: Machine, vbios: Callable[[], list[str]]) -> None:
         self._machine = machine
         self._vbios = vbios
+        self.settings = HostSettings([GpuSettings() for _ in range(machine.gpus)])
+        self._probe = ProbeAnswers(machine, self.settings, vbios)
+        machine.start_listeners.append(lambda _: self.settings.booted())
 
-    def wants_input(self, line: str) -> bool:  # noqa: ARG002
-        return False
+    def wants_input(self, line: str) -> bool:
+        return self._probe.wants_input(split(line))
 
-    def run(self, line: str, user: str, stdin: str) -> Reply:  # noqa: ARG002
+    def run(self, line: str, user: str, stdin: bytes) -> Reply:  # noqa: ARG002
         words = split(line)
+        probed = self._probe.run(words, stdin, self.boot_id())
+        if probed is not None:
+            return probed
         match words:
             case ["hostname", *_]:
                 return Reply(0, f"{self._machine.name}\n")
             case ["uname", "-r"]:
-                return Reply(0, f"{KERNEL}\n")
+                return Reply(0, f"{self.settings.kernel}\n")
             case ["uptime", *rest]:
                 return self._uptime(rest)
             case ["cat", "/proc/sys/kernel/random/boot_id"]:
@@ -63,6 +67,9 @@ class GpuHost:
                 return Reply(0, f"{self._up_seconds():.2f} {self._up_seconds() * 150:.2f}\n")
             case ["systemctl", "is-system-running", *_]:
                 return Reply(0, "running\n")
+            case ["systemctl", verb, unit]:
+                code, said = self.settings.systemctl(verb, unit)
+                return Reply(code, said)
             case ["nvidia-smi", *rest]:
                 return self._nvidia_smi(rest)
             case ["true"]:
@@ -99,6 +106,9 @@ class GpuHost:
                     f"GPU {slot}: {GPU_NAME} (UUID: GPU-{part.uuid})\n" for slot, part in enumerate(self._machine.parts)
                 ),
             )
+        changed = self.settings.nvidia_smi(options)
+        if changed is not None:
+            return Reply(*changed)
         query = next((word.partition("=")[2] for word in options if word.startswith("--query-gpu=")), None)
         shape = next((word.partition("=")[2] for word in options if word.startswith("--format=")), "")
         if query is None or "csv" not in shape.split(","):
@@ -121,12 +131,12 @@ class GpuHost:
                 "vbios_version": versions[slot] if slot < len(versions) else "[N/A]",
                 "pci.bus_id": bus,
                 "gpu_bus_id": bus,
-                "driver_version": DRIVER,
+                "driver_version": self.settings.driver,
                 "count": str(self._machine.gpus),
                 "board_part_number": part.part_number,
-                "persistence_mode": "Enabled",
+                "persistence_mode": _switch(self.settings.gpus[slot].persistence),
                 "mig.mode.current": "Disabled",
-                "ecc.mode.current": "Enabled",
+                "ecc.mode.current": _switch(self.settings.gpus[slot].ecc),
                 "temperature.gpu": "31",
                 "memory.total": "81559" if "nounits" in shape else "81559 MiB",
             }
@@ -136,6 +146,10 @@ class GpuHost:
             rows.append([known[name.strip()] for name in names])
         titles = [] if "noheader" in shape else [[name.strip() for name in names]]
         return Reply(0, "".join(", ".join(row) + "\n" for row in titles + rows))
+
+
+def _switch(on: bool) -> str:
+    return "Enabled" if on else "Disabled"
 
 
 class ControllerHost:
@@ -151,12 +165,12 @@ class ControllerHost:
             return False
         return not any(word.startswith("--wrap") for word in words) and not words[-1].endswith(".sh")
 
-    def run(self, line: str, user: str, stdin: str) -> Reply:
+    def run(self, line: str, user: str, stdin: bytes) -> Reply:
         words = split(line)
         if not words:
             return Reply(0) if not line.strip() else failure("bash: -c: line 1: unexpected EOF\n", 2)
         if self._shell.knows(words[0].rpartition("/")[2]):
-            return self._shell.run(words, user, stdin)
+            return self._shell.run(words, user, stdin.decode("utf-8", "replace"))
         match words:
             case ["hostname", *_]:
                 return Reply(0, "slurm-01\n")

@@ -127,8 +127,7 @@ class SshFarm:
             line_editor=False,
             reuse_address=True,
             backlog=_BACKLOG,
-            encoding="utf-8",
-            errors="replace",
+            encoding=None,
         )
         if host.machine is not None and not host.machine.up:
             self._close(host)
@@ -141,11 +140,19 @@ class SshFarm:
             connection.abort()
         host.connections.clear()
 
-    async def _serve(self, host: _Host, process: asyncssh.SSHServerProcess[str]) -> None:
+    async def _serve(self, host: _Host, process: asyncssh.SSHServerProcess[bytes]) -> None:
         line = process.command or ""
-        stdin = await process.stdin.read(_MAX_INPUT) if host.shell.wants_input(line) else ""
+        stdin = await _input(process) if host.shell.wants_input(line) else b""
         user = str(process.get_extra_info("username"))
         reply = host.shell.run(line, user, stdin)
-        process.stdout.write(reply.stdout)
-        process.stderr.write(reply.stderr)
+        process.stdout.write(reply.stdout.encode())
+        process.stderr.write(reply.stderr.encode())
         process.exit(reply.code)
+
+
+async def _input(process: asyncssh.SSHServerProcess[bytes]) -> bytes:
+    """All of the standard input, up to a bound."""
+    content = b""
+    while len(content) < _MAX_INPUT and (part := await process.stdin.read(_MAX_INPUT)):
+        content += part
+    return content

@@ -9,7 +9,7 @@ from fleet.budget import Granted, PoolLimits, Refused
 from fleet.model import Node, NodeState
 from fleet.ownership import Before
 from ledger import Ledger
-from ledger.operations import Runner
+from ledger.operation import Runner
 
 FREE = Before(cordoned=False, reason=None, reason_by=None, state=NodeState.IN_SERVICE)
 LIMITS = PoolLimits(capacity_floor=0.5, domain_limit=9, breaker_share=1.0)

@@ -8,7 +8,7 @@ from unit.ledger_tools import fleet_of, running, take
 from fleet.errors import LeaseLost
 from ledger import Ledger
 from ledger.journal import Outcome
-from ledger.operations import Runner
+from ledger.operation import Runner
 
 pytest_plugins = ("unit.ledger_fixtures",)
 

@@ -13,7 +13,7 @@ from fleet.model import NodeState
 from fleet.ownership import Before
 from fleet.reasons import ReasonKind
 from ledger import Ledger
-from ledger.operations import Runner
+from ledger.operation import Runner
 
 pytest_plugins = ("unit.ledger_fixtures",)
 

@@ -10,7 +10,7 @@ from unit.ledger_tools import DIGEST, fleet_of, running
 from fleet.errors import LeaseLost, PreconditionError
 from fleet.reasons import ReasonKind
 from ledger import Ledger
-from ledger.operations import ControlVerb, OperationState, Runner
+from ledger.operation import ControlVerb, OperationState, Runner
 from ledger.progress import NodeStatus
 
 pytest_plugins = ("unit.ledger_fixtures",)

@@ -1,0 +1,137 @@
+"""`gpufleet node` and `gpufleet gpus`, on a fleet that was swept twice."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+from rich.console import Console
+from typer.testing import CliRunner
+from unit.cli_site import CliSite, cli_site
+from unit.knowledge_tools import gpu, reading
+
+from cli.node import gpus, node
+from fleet.model import NodeState
+
+app = typer.Typer()
+app.command()(node)
+app.command()(gpus)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliSite:
+    monkeypatch.setattr("cli.node.console", Console(width=200))
+    return cli_site(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def swept(site: CliSite) -> CliSite:
+    """gpu-0001: a GPU replaced and its driver lost a day later; gpu-0002: an A100; stray: in no file, no driver."""
+    clock, record = site.site_clock, site.ledger().facts.record
+    first, second = gpu("0000:3b:00.0", "S1", "GPU-1"), gpu("0000:3b:00.0", "S2", "GPU-2", {"model": "NVIDIA H100"})
+    a100 = gpu("0000:3b:00.0", "S3", facts={"model": "NVIDIA A100", "ecc_mode": "enabled"})
+    record(
+        [
+            reading("gpu-0001", clock.now(), first, facts={"driver.loaded": "570.10", "os.release": "22.04"}),
+            reading("gpu-0002", clock.now(), a100, facts={"driver.loaded": "570.1"}),
+            reading("stray", clock.now(), gpu("5d", "S4"), facts={"os.release": "22.04"}),
+        ]
+    )
+    clock.sleep(86400)
+    lost = {"driver.loaded": "nvidia-smi hung"}
+    record([reading("gpu-0001", clock.now(), second, facts={"os.release": "22.04"}, unknown=lost)])
+    return site
+
+
+def run(site: CliSite, *arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--fleet", str(site.file)])
+
+
+def serials(site: CliSite, *options: str) -> list[str]:
+    return [row["serial"] for row in json.loads(run(site, "gpus", *options, "--json").stdout)["gpus"]]
+
+
+def test_a_node_now_shows_what_is_unknown_with_its_last_value(swept: CliSite) -> None:
+    shown = run(swept, "node", "gpu-0001").stdout
+    assert "in_service since" in shown
+    assert "unknown: nvidia-smi hung; was 570.10" in shown
+    assert "gpu in 0000:3b:00.0: S2" in shown
+
+
+def test_a_node_at_a_date_shows_what_was_then(swept: CliSite) -> None:
+    day = swept.site_clock.now() - timedelta(days=1)
+    document = json.loads(run(swept, "node", "gpu-0001", "--at", f"{day:%F}", "--json").stdout)
+    assert (document["facts"]["driver.loaded"]["value"], document["state"]) == ("570.10", "in_service")
+    assert [part["key"] for part in document["parts"]] == ["gpu:S1"]
+    assert document["at"].startswith(f"{day:%F}T23:59:59")
+    before = run(swept, "node", "gpu-0001", "--at", (day - timedelta(hours=1)).isoformat()).stdout
+    assert "nothing was read yet: first seen" in before
+
+
+def test_a_node_that_was_never_read_shows_where_it_stands(swept: CliSite) -> None:
+    document = json.loads(run(swept, "node", "gpu-0003", "--json").stdout)
+    assert (document["pool"], document["facts"], len(document["unknown"])) == ("dev", {}, 1)
+    assert "nothing was ever read" in run(swept, "node", "gpu-0003").stdout
+
+
+def test_a_node_that_only_a_sweep_knows_has_no_state(swept: CliSite) -> None:
+    assert json.loads(run(swept, "node", "stray", "--json").stdout)["state"] is None
+    assert "state unknown" in run(swept, "node", "stray").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("node", "nobody"), 6, "nothing was ever read"),
+        (("node", "gpu-0001", "--at", "yesterday"), 2, "is no date"),
+        (("node", "gpu-0001", "--at", "2999-01-01"), 2, "yet to come"),
+        (("gpus", "--nodes", "gpu-[1"), 2, "not closed"),
+        (("gpus", "--json", "--csv"), 2, "not both"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(swept: CliSite, arguments: tuple[str, ...], code: int, said: str) -> None:
+    refused = run(swept, *arguments)
+    assert (refused.exit_code, said in " ".join(refused.stderr.split())) == (code, True)
+
+
+def test_gpus_are_found_by_place_model_driver_and_state(swept: CliSite) -> None:
+    swept.ledger().inventory.move("gpu-0002", NodeState.QUARANTINED, "Xid 79")
+    assert serials(swept) == ["S2", "S3", "S4"]
+    assert serials(swept, "--pool", "train") == ["S2", "S3"]
+    assert serials(swept, "--rack", "r01") == serials(swept, "--nodes", "gpu-[0001,0003]") == ["S2"]
+    assert serials(swept, "--state", "quarantined") == serials(swept, "--model", "a100") == ["S3"]
+    assert serials(swept, "--driver", "570") == serials(swept, "--driver", "570.1") == ["S3"]
+    assert serials(swept, "--driver", "57") == []
+
+
+def test_gpus_that_a_filter_cannot_judge_are_counted(swept: CliSite) -> None:
+    assert "2 GPUs are left out: their driver is not known" in run(swept, "gpus", "--driver", "570").stderr
+
+
+def test_a_gpu_that_its_node_no_longer_lists_is_shown_as_missing(swept: CliSite) -> None:
+    swept.site_clock.sleep(30)
+    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts={"driver.loaded": "570.1"})])
+    lines = run(swept, "gpus").stdout.splitlines()
+    assert [("missing" in line) for line in lines[1:]] == [False, True, False]
+    assert [row["missing"] for row in json.loads(run(swept, "gpus", "--json").stdout)["gpus"]] == ["no", "yes", "no"]
+
+
+def test_gpus_as_a_table_as_json_and_as_csv_say_the_same(swept: CliSite) -> None:
+    line = next(line for line in run(swept, "gpus").stdout.splitlines() if "S3" in line)
+    assert all(text in line for text in ("gpu-0002", "NVIDIA A100", "570.1", "enabled", "?", "in_service"))
+    document = json.loads(run(swept, "gpus", "--json").stdout)
+    assert document["nodes"] == "gpu-[0001-0002],stray"
+    rows = list(csv.DictReader(io.StringIO(run(swept, "gpus", "--csv").stdout)))
+    told = [{key: value or None for key, value in row.items()} for row in rows]
+    assert told == document["gpus"]
+
+
+def test_a_fleet_that_was_never_swept_has_no_gpus_and_says_what_reads_them(site: CliSite) -> None:
+    assert "a sweep reads them" in run(site, "gpus").stdout
+    assert run(site, "gpus", "--csv").stdout.startswith("node,pool,rack,slot,serial")
