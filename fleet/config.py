@@ -107,6 +107,11 @@ class SweepSettings(_Strict):
     at_once: int = Field(64, ge=1, le=256, description="hosts that are read side by side")
     deadline_seconds: float = Field(20.0, gt=0, le=600, description="one host's probe; it then tells what it has")
     longest_pause_seconds: Seconds = Field(3600.0, description="between two tries of a host that does not answer")
+    keep_raw_hours: float = Field(12.0, ge=1, allow_inf_nan=False, description="every number as it was read")
+    keep_hourly_days: float = Field(
+        14.0, ge=1, allow_inf_nan=False, description="least, mean, most and last of an hour"
+    )
+    keep_daily_days: float = Field(400.0, ge=1, allow_inf_nan=False, description="the same of a day")
 
 
 class Signer(_Strict):

@@ -6,7 +6,7 @@ from prefect import flow
 
 from blocks.fleet import load_fleet
 from tasks.drifting import DriftWatch
-from tasks.sweeping import Sweeper, announce_arrivals, read_nodes, rounds
+from tasks.sweeping import Sweeper, announce_arrivals, read_nodes, rounds, thin_numbers
 
 
 @flow(name="sweep", flow_run_name="sweep for {minutes} minutes", persist_result=False)
@@ -23,3 +23,4 @@ def sweep(fleet: str, minutes: float = 60.0) -> None:
         swept = read_nodes(sweeper, number)
         announce_arrivals(opened, swept)
         drift.publish_new()
+    thin_numbers(opened)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 
 from prefect.logging import get_run_logger
@@ -28,7 +29,7 @@ from fleet.model import Node
 from fleet.node_facts import facts_of_bmc, facts_of_failure, facts_of_probe
 from fleet.ports import Clock
 from fleet.sweep import Rounds
-from ledger import FactChange, Recorded
+from ledger import FactChange, Recorded, Tiers
 from tasks.presets import READS, step
 
 _SAID = 20  # nodes of a round whose failure is logged; the ledger has them all
@@ -184,3 +185,16 @@ def announce_arrivals(fleet: Fleet, swept: Swept) -> None:
     entries = {entry.name: entry for entry in spec.nodes}
     arrived = [hardware_of_entry(entries[name], spec.site) for name in swept.arrived if name in entries]
     emit_arrivals([Arrival(hardware, ArrivalSource.SWEEP, now) for hardware in arrived], spec.fleet)
+
+
+@step("thin out old numbers", READS)
+def thin_numbers(fleet: Fleet) -> None:
+    """Roll old numbers up by hours and days, and delete what has outlived its tier."""
+    settings = fleet.spec().sweep
+    tiers = Tiers(
+        raw=timedelta(hours=settings.keep_raw_hours),
+        hourly=timedelta(days=settings.keep_hourly_days),
+        daily=timedelta(days=settings.keep_daily_days),
+    )
+    thinned = fleet.ledger().retention.thin(tiers)
+    get_run_logger().info("numbers: %s", thinned)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.knowledge_tools import gpu, reading
@@ -14,6 +17,7 @@ from unit.ledger_tools import FakeClock, fleet_of, running, take
 from fleet.errors import PreconditionError
 from fleet.model import NodeState
 from ledger import FactChange, Ledger
+from ledger.database import Database
 
 pytest_plugins = ("unit.ledger_fixtures",)
 
@@ -263,3 +267,19 @@ def test_at_every_moment_a_known_value_is_what_the_newest_reading_told(
         spans = ledger.facts.history("a", name)
         assert all(one.until is not None and one.until <= two.since for one, two in pairwise(spans))
         assert all(one.last_seen < one.until for one in spans if one.until is not None)
+
+
+def test_a_ledger_from_before_readings_were_kept_is_brought_up_to_date(tmp_path: Path, clock: FakeClock) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    config = Config()
+    config.set_main_option("script_location", "ledger:migrations")
+    config.set_main_option("path_separator", "os")
+    database = Database(url, clock)
+    with database.write() as tx:
+        config.attributes["connection"] = tx.connection
+        command.upgrade(config, "0001")
+    database.close()
+    ledger = Ledger.open(url, clock)
+    fleet_of(ledger, {"r1": 1})
+    assert ledger.facts.record([reading("r1-0", clock.now(), gpu("3b", "S1"))]).arrived == ("r1-0",)
+    ledger.close()
