@@ -17,7 +17,9 @@ _SHOWN = 60
 
 @exits
 def sweep(
-    nodes: Annotated[str | None, typer.Argument(metavar="[NODES]", help="A hostlist; default: the whole fleet.")] = None,
+    nodes: Annotated[
+        str | None, typer.Argument(metavar="[NODES]", help="A hostlist. Default: the whole fleet.")
+    ] = None,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
 ) -> None:
