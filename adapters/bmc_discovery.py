@@ -112,15 +112,24 @@ async def _work(
 
 async def _look(client: httpx.AsyncClient, url: str, timeout_seconds: float) -> Hardware | str | None:
     """A BMC, what else answered, or None for silence."""
+    connected = False
+
+    async def trace(event: str, _: object) -> None:
+        nonlocal connected
+        connected = connected or event == "connection.connect_tcp.complete"
+
+    ask = client.stream("GET", url + _ROOT, headers=_HEADERS, extensions={"trace": trace})
     try:
-        async with asyncio.timeout(timeout_seconds), client.stream("GET", url + _ROOT, headers=_HEADERS) as response:
+        async with asyncio.timeout(timeout_seconds), ask as response:
             content = bytearray()
             async for part in response.aiter_bytes():
                 content += part
                 if len(content) > _LARGEST_ROOT:
                     return f"an answer of more than {_LARGEST_ROOT >> 20} MiB"
             certificate = _certificate(response)
-    except (httpx.ConnectError, httpx.ConnectTimeout, TimeoutError, OSError) as error:
+    except (httpx.TimeoutException, TimeoutError):
+        return f"takes the connection, and says nothing for {timeout_seconds:g} s" if connected else None
+    except (httpx.ConnectError, OSError) as error:
         return _why_not(error)
     except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:
         return f"no HTTP that is understood ({type(error).__name__})"

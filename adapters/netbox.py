@@ -28,6 +28,7 @@ _LARGEST_PAGE = 64 * 2**20
 _ATTEMPTS = 6
 _PATIENCE_SECONDS = 300.0  # all waits of one request together
 _FIRST_WAIT_SECONDS = 1.0
+_PAGE_TIMEOUTS = 4.0  # times the timeout of one read
 _TOKEN = re.compile(r"[\x21-\x7e]{8,200}")
 
 Query = tuple[tuple[str, str], ...]
@@ -48,6 +49,7 @@ class NetBox:
         """`url` is NetBox's own, with its path where it has one. Raises ConfigurationError for a wrong one."""
         self.url = _base(url)
         self._clock = clock
+        self._page_seconds = _PAGE_TIMEOUTS * timeout_seconds
         headers = {"Accept": "application/json", "User-Agent": "gpufleet", "Authorization": _authorization(token)}
         if transport is None:
             transport = httpx.HTTPTransport(verify=tls_context(BmcTls(ca=ca)), trust_env=False)
@@ -103,6 +105,7 @@ class NetBox:
         raise AssertionError("the last turn returns or raises")
 
     def _ask(self, query: Query) -> httpx.Response | httpx.RequestError:
+        deadline = self._clock.monotonic() + self._page_seconds
         try:
             with self._client.stream("GET", self.url + _DEVICES, params=query) as response:
                 content = bytearray()
@@ -110,6 +113,8 @@ class NetBox:
                     content += part
                     if len(content) > _LARGEST_PAGE:
                         raise ConfigurationError(f"NetBox sends a page of more than {_LARGEST_PAGE >> 20} MiB")
+                    if self._clock.monotonic() > deadline:
+                        raise httpx.ReadTimeout("a page trickles and does not end")
             headers = {key: value for key, value in response.headers.items() if key != "content-encoding"}
             return httpx.Response(response.status_code, headers=headers, content=bytes(content))
         except httpx.RequestError as error:

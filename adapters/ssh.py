@@ -133,7 +133,7 @@ class SshHost:
             channel.settimeout(max(1.0, deadline - time.monotonic()))
             try:
                 return sftp_write(channel, path, content)
-            except (TimeoutError, EOFError, paramiko.SSHException) as error:
+            except (TimeoutError, EOFError, paramiko.SSHException, paramiko.SFTPError) as error:
                 raise NodeUnreachable(f"SFTP of {path} broke: {_words(error)}", node=self._name) from error
             except OSError as error:
                 transport = channel.get_transport()

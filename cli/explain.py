@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -66,8 +67,8 @@ def _read(name: str) -> str:
     if name == "-":
         return _decoded(sys.stdin.buffer.read(_LARGEST + 1), "standard input")
     path = Path(name)
-    if not path.is_file():
-        errors.print(f"[red]error:[/red] no file {name}", highlight=False)
+    if not path.exists():  # a pipe will do: gpufleet explain <(ssh gpu-0012 dmesg)
+        errors.print(f"error: no file {name}", style="red", highlight=False, markup=False)
         raise typer.Exit(NOT_FOUND)
     with path.open("rb") as file:
         return _decoded(file.read(_LARGEST + 1), name)
@@ -79,7 +80,7 @@ def _decoded(content: bytes, name: str) -> str:
         try:
             with gzip.open(io.BytesIO(content)) as file:
                 content = file.read(_LARGEST + 1)
-        except (OSError, EOFError):
+        except (OSError, EOFError, zlib.error):
             errors.print(f"{name}: a damaged gzip file", highlight=False, markup=False)
     if len(content) > _LARGEST:
         errors.print(f"{name}: only its first {_LARGEST >> 20} MiB are read", highlight=False, markup=False)

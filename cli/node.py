@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.session import FleetOption, JsonOption, console, errors, exits, open_fleet, plain_table, print_json
+from cli.drifted import drifted
+from cli.session import FleetOption, JsonOption, console, errors, exits, open_fleet, plain_table, print_csv, print_json
+from fleet.drivers import is_of
 from fleet.errors import PreconditionError
 from fleet.hostlist import compress, expand
 from fleet.model import NodeState
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from ledger import Fact, Ledger, NodeNow, NodeRecord, NodeThen, PartNow, PartThen
 
 _NOT_READ = "nothing was ever read of this node: a sweep reads it"
+_FACT_COLUMNS = ("fact", "value", "since (UTC)", "seen (UTC)")
 _Gpu = dict[str, str | None]
 _COLUMNS = {"model": "model", "vbios": "vbios", "ecc": "ecc_mode", "mig": "mig_mode"}  # and the facts they show
+_CSV_COLUMNS = ("node", "pool", "rack", "slot", "serial", "uuid", "driver", *_COLUMNS, "state", "seen", "missing")
 
 
 @exits
@@ -61,6 +63,7 @@ def gpus(
     state: Annotated[NodeState | None, typer.Option("--state", help="Only in nodes in this state.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only models with this text: H100.")] = None,
     driver: Annotated[str | None, typer.Option("--driver", help="Only with this driver or branch: 570.")] = None,
+    only_drifted: Annotated[bool, typer.Option("--drifted", help="Only GPUs that differ from the baseline.")] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a header.")] = False,
@@ -73,18 +76,21 @@ def gpus(
 
     Example: gpufleet gpus --pool train --driver 570
 
-    Exit codes: 0, also where no GPU fits; 2 no such fleet or state, a wrong hostlist, or --json with --csv.
+    Exit codes: 0, also where no GPU fits; 2 no such fleet or state, a wrong hostlist, no baseline for --drifted,
+    or --json with --csv.
     """
     if as_json and as_csv:
         raise typer.BadParameter("give --json or --csv, not both")
-    rows = _gpus(open_fleet(fleet).ledger(), None if nodes is None else set(expand(nodes)))
+    opened = open_fleet(fleet)
+    keys = {key for of_node in drifted(opened).values() for key in of_node} if only_drifted else None
+    rows = _gpus(opened.ledger(), None if nodes is None else set(expand(nodes)), keys)
     wanted = {"pool": pool, "rack": rack, "state": None if state is None else state.value}
     rows = [row for row in rows if all(value in (None, row[key]) for key, value in wanted.items())]
     rows = _fitting(rows, model, driver)
     if as_json:
         print_json({"gpus": rows, "nodes": compress(str(row["node"]) for row in rows)})
     elif as_csv:
-        _print_csv(rows)
+        print_csv(rows, _CSV_COLUMNS)
     elif rows:
         columns = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state", "seen (UTC)")
         console.print(plain_table(columns, (_gpu_cells(row) for row in rows)))
@@ -185,11 +191,11 @@ def _show(name: str, when: datetime | None, record: NodeRecord | None, then: Nod
     console.print("\n".join(lines), highlight=False, markup=False)
     if then is None or not (then.facts or then.parts):
         return
-    console.print(plain_table(("fact", "since (UTC)", "seen (UTC)", "value"), _fact_cells(then.facts)))
+    console.print(plain_table(_FACT_COLUMNS, _fact_cells(then.facts)))
     for part in then.parts:
         title = f"\n{part.kind} in {part.slot}: {part.key.partition(':')[2]}"
         console.print(title, highlight=False, markup=False)
-        console.print(plain_table(("fact", "since (UTC)", "seen (UTC)", "value"), _fact_cells(part.facts)))
+        console.print(plain_table(_FACT_COLUMNS, _fact_cells(part.facts)))
 
 
 def _fact_cells(facts: Mapping[str, Fact]) -> Iterable[tuple[str, ...]]:
@@ -198,13 +204,15 @@ def _fact_cells(facts: Mapping[str, Fact]) -> Iterable[tuple[str, ...]]:
         if text is None:
             last = "" if fact.last_value is None else f"; was {fact.last_value}"
             text = f"unknown: {fact.reason}{last}"
-        yield name, f"{fact.since:%F %H:%M}", f"{fact.last_seen:%F %H:%M}", text
+        yield name, text, f"{fact.since:%F %H:%M}", f"{fact.last_seen:%F %H:%M}"
 
 
-def _gpus(ledger: Ledger, names: set[str] | None) -> list[_Gpu]:
+def _gpus(ledger: Ledger, names: set[str] | None, keys: set[str | None] | None) -> list[_Gpu]:
+    """`keys`: only these parts."""
     records = {record.name: record for record in ledger.inventory.nodes()}
     found = ledger.facts.current(names, kinds=("gpu",))
-    return [_gpu(now, part, records.get(now.node)) for now in found for part in now.parts]
+    shown = ((now, part) for now in found for part in now.parts if keys is None or part.key in keys)
+    return [_gpu(now, part, records.get(now.node)) for now, part in shown]
 
 
 def _gpu(node_now: NodeNow, part: PartNow, record: NodeRecord | None) -> _Gpu:
@@ -239,7 +247,7 @@ def _fits(what: str, wanted: str, value: str | None) -> bool:
     if value is None:
         return False
     if what == "driver":
-        return value == wanted or value.startswith(f"{wanted.removesuffix('.')}.")
+        return is_of(value, wanted)
     return wanted.lower() in value.lower()
 
 
@@ -247,12 +255,3 @@ def _gpu_cells(row: _Gpu) -> tuple[str, ...]:
     keys = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state")
     seen = str(row["seen"])[:16].replace("T", " ")
     return (*(row[key] or "?" for key in keys), f"{seen}, missing" if row["missing"] == "yes" else seen)
-
-
-def _print_csv(rows: list[_Gpu]) -> None:
-    columns = ("node", "pool", "rack", "slot", "serial", "uuid", "driver", *_COLUMNS, "state", "seen", "missing")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    typer.echo(text.getvalue(), nl=False)

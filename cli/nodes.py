@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_json
+from cli.drifted import drifted
+from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_csv, print_json
+from fleet.drivers import is_of
 from fleet.errors import PreconditionError
+from fleet.hostlist import compress
 from fleet.model import NodeState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from blocks.fleet import Fleet
     from ledger import NodeRecord
+
+_CSV_COLUMNS = ("node", "pool", "rack", "model", "driver", "state", "reason", "since", "operation", "cordoned")
 
 
 @exits
@@ -21,28 +27,60 @@ def nodes(
     pool: Annotated[str | None, typer.Option("--pool", help="Only nodes of this pool.")] = None,
     rack: Annotated[str | None, typer.Option("--rack", help="Only nodes of this rack.")] = None,
     state: Annotated[NodeState | None, typer.Option("--state", help="Only nodes in this state.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Only models with this text: H100.")] = None,
+    driver: Annotated[str | None, typer.Option("--driver", help="Only with this driver or branch: 570.")] = None,
+    only_drifted: Annotated[bool, typer.Option("--drifted", help="Only nodes that differ from the baseline.")] = False,
+    names_only: Annotated[bool, typer.Option("--hostlist", help="Print only the names, as one hostlist.")] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a header.")] = False,
 ) -> None:
-    """Every node as the ledger knows it: where it is, its state, who holds it, and why.
+    """Every node as the ledger knows it: where it is, its state, its driver, who holds it, and why.
+
+    A node whose driver was never read fits no --driver.
 
     Example: gpufleet nodes --pool train --state quarantined
 
-    Exit codes: 0, also where no node fits; 2 no such fleet or state; 6 no such pool or rack.
+    Example: scontrol show node "$(gpufleet nodes --drifted --hostlist)"
+
+    Exit codes: 0, also where no node fits; 2 no such fleet or state, or no baseline for --drifted; 6 no such
+    pool or rack.
     """
+    if as_json + as_csv + names_only > 1:
+        raise typer.BadParameter("give one of --json, --csv and --hostlist")
     opened = open_fleet(fleet)
     _check("pool", pool, opened.spec().pools)
     _check("rack", rack, opened.spec().racks)
-    found = opened.ledger().inventory.nodes(pool, rack, state)
+    drivers = _drivers(opened)
+    differing = drifted(opened) if only_drifted else None
+    found = [
+        record
+        for record in opened.ledger().inventory.nodes(pool, rack, state)
+        if (model is None or model.casefold() in record.node.model.casefold())
+        and (driver is None or is_of(drivers.get(record.name), driver))
+        and (differing is None or record.name in differing)
+    ]
+    rows = [_node_json(record, drivers.get(record.name)) for record in found]
     if as_json:
-        print_json({"nodes": [_node_json(record) for record in found]})
+        print_json({"nodes": rows, "hostlist": compress(record.name for record in found)})
+        return
+    if as_csv:
+        print_csv(rows, _CSV_COLUMNS)
+        return
+    if names_only:
+        typer.echo(compress(record.name for record in found))
         return
     if not found:
         empty = not opened.ledger().inventory.nodes()
         console.print("no nodes yet: the first operation takes them from the fleet file" if empty else "no such nodes")
         return
-    columns = ("node", "pool", "rack", "state", "since (UTC)", "held by", "why")
-    console.print(plain_table(columns, (_cells(record) for record in found)))
+    columns = ("node", "pool", "rack", "driver", "state", "since (UTC)", "held by", "why")
+    console.print(plain_table(columns, (_cells(record, drivers.get(record.name)) for record in found)))
+
+
+def _drivers(fleet: Fleet) -> dict[str, str | None]:
+    """The loaded driver of each node that was read; kinds=() leaves the parts out."""
+    return {now.node: now.known.facts.get("driver.loaded") for now in fleet.ledger().facts.current(kinds=())}
 
 
 def _check(what: str, name: str | None, known: Iterable[str]) -> None:
@@ -51,8 +89,8 @@ def _check(what: str, name: str | None, known: Iterable[str]) -> None:
         raise PreconditionError(f"no {what} {name!r}; the fleet file has {', '.join(names[:8])}")
 
 
-def _cells(record: NodeRecord) -> tuple[str, ...]:
-    place = (record.name, record.node.pool, record.node.rack, record.state.value)
+def _cells(record: NodeRecord, driver: str | None) -> tuple[str, ...]:
+    place = (record.name, record.node.pool, record.node.rack, driver or "?", record.state.value)
     return (*place, f"{record.since:%F %H:%M}", record.operation or "", _why(record))
 
 
@@ -61,12 +99,13 @@ def _why(record: NodeRecord) -> str:
     return "; ".join(text for text in (record.reason, cordon) if text)
 
 
-def _node_json(record: NodeRecord) -> dict[str, object]:
+def _node_json(record: NodeRecord, driver: str | None) -> dict[str, object]:
     return {
         "node": record.name,
         "pool": record.node.pool,
         "rack": record.node.rack,
         "model": record.node.model,
+        "driver": driver,
         "state": record.state.value,
         "reason": record.reason,
         "since": record.since.isoformat(),

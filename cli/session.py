@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import getpass
+import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -40,7 +43,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-console = Console()
+_WIDE = 240  # columns where there is no terminal: what goes into a file or a pipe is not folded
+
+console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE)
 errors = Console(stderr=True)
 
 
@@ -74,14 +79,24 @@ def actor() -> str:
 
 
 def plain_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A table without frames. However narrow the terminal, the first column stays whole, so that it can be copied."""
+    """A table without frames. However narrow the terminal, nothing is cut, and the first column stays on one line."""
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
         table.columns[0].min_width = max(table.columns[0].min_width or 0, len(row[0]))
-    for column in table.columns[:-1]:
-        column.no_wrap = True
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[0].no_wrap = True
     return table
+
+
+def print_csv(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) -> None:
+    """A header and a line for each row; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows(rows)
+    typer.echo(text.getvalue(), nl=False)
 
 
 def print_json(value: object) -> None:

@@ -121,3 +121,9 @@ def fabric_manager_matches(driver: str, fabric_manager: str) -> bool | None:
     if left.parts[:shared] != right.parts[:shared]:
         return False
     return True if len(left.parts) == len(right.parts) > 1 else None
+
+
+def is_of(driver: str | None, wanted: str) -> bool:
+    """Whether `driver` is the version `wanted`, or of the branch `wanted` ("570", "R570"). Unknown is of none."""
+    branch = wanted.strip().removeprefix("R").removesuffix(".")
+    return driver is not None and (driver == branch or driver.startswith(f"{branch}."))

@@ -82,6 +82,7 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
     known |= {f"package.{package.name}": package.version for package in reading.packages or ()}
     known |= {f"package_held.{package.name}": "yes" for package in reading.packages or () if package.hold}
     unknown = {name: _why(name, reading.unknown) for name, value in known.items() if value is None}
+    unknown |= _families_not_read(reading)
     gpus = reading.gpus or ()
     if reading.gpus is None:
         unknown["gpus"] = _why("gpus", reading.unknown)
@@ -95,7 +96,7 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
             "probe.wall_seconds": reading.wall_seconds,
             "clock.ahead_seconds": round((reading.at - at).total_seconds(), 1),
         },
-        parts=tuple(_part(index, gpu) for index, gpu in enumerate(gpus)),
+        parts=tuple(_part(index, gpu, reading.unknown) for index, gpu in enumerate(gpus)),
     )
 
 
@@ -136,9 +137,22 @@ def _software(reading: NodeReading) -> dict[str, str]:
     return known
 
 
-def _part(index: int, gpu: GpuReading) -> PartFacts:
+def _families_not_read(reading: NodeReading) -> dict[str, str]:
+    """What was known of these names before is not gone only because their section was not read."""
+    read: tuple[tuple[object, str, tuple[str, ...]], ...] = (
+        (reading.services, "services", ("service.*",)),
+        (reading.packages, "packages", ("package.*", "package_held.*", "packages.listed")),
+        (reading.egress, "egress", ("egress.*",)),
+        (reading.unattended_upgrades, "updates", ("updates.unattended",)),
+    )
+    return {
+        name: _why(f"packages.{part}", reading.unknown) for value, part, names in read if value is None for name in names
+    }
+
+
+def _part(index: int, gpu: GpuReading, reasons: Mapping[str, str]) -> PartFacts:
     told = {name: _first(gpu, attributes, name in _SWITCHES) for name, attributes in _GPU_FACTS.items()}
-    why = "the GPU is lost" if gpu.lost else "the driver does not tell it"
+    why = reasons.get(f"gpus.{gpu.index}") or ("the GPU is lost" if gpu.lost else "the driver does not tell it")
     return PartFacts(
         kind="gpu",
         slot=gpu.pci_address or f"index {gpu.index if gpu.index is not None else index}",

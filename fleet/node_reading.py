@@ -72,9 +72,9 @@ def read_node(text: str) -> NodeReading:
     """Read a document. Raises ConfigurationError for what is no document, or one of another version."""
     try:
         document = json.loads(text)
+        document = printable(document) if _ESCAPE_OR_WIDE.search(text) else document
     except (ValueError, RecursionError) as error:
         raise ConfigurationError("the node's answer is no probe document: it is not JSON") from error
-    document = printable(document) if _ESCAPE_OR_WIDE.search(text) else document
     version = value_at(document, "version")
     if version != VERSION or isinstance(version, bool):
         raise ConfigurationError(f"the probe's document has version {version!r}, this gpufleet reads {VERSION}")
@@ -92,13 +92,15 @@ def _reading(at: datetime, sections: Mapping[str, JsonObject], probe: JsonObject
     unknown = dict(_reasons("", sections, 0)) | dict(gpu_faults(gpus))
     if "xml" in gpus and smi is None:
         unknown["gpus.xml"] = "the answer of nvidia-smi arrived damaged"
+    if smi is not None and not smi.gpus:
+        unknown["gpus.source"] = smi.errors[0].line if smi.errors else "nvidia-smi shows no GPU"
     return NodeReading(
         at=at,
         hostname=text_at(system, "hostname"),
         boot_id=text_at(system, "boot_id"),
         kernel=text_at(system, "kernel"),
         os_release=_release(object_at(system, "os")),
-        gpus=smi.gpus if smi is not None else read_gpus(gpus),
+        gpus=(smi.gpus or None) if smi is not None else read_gpus(gpus),
         gpu_source=text_at(gpus, "source"),
         gpu_count=smi.attached_gpus if smi is not None else count_at(gpus, "count"),
         gpus_on_bus=None if pci is None else sum(device.is_nvidia_gpu for device in pci),

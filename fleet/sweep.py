@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 
+_FIRST_PAUSE_SECONDS = 300.0  # a BMC is read every few hours; one that was busy is not left alone for as long
+_MOST_DOUBLINGS = 30
+
+
 @dataclass(frozen=True, slots=True)
 class _Turn:
     node: str
@@ -36,9 +40,10 @@ class Rounds:
         self._turns[node] = _Turn(node, max(turn.due + self._every, now))
 
     def failed(self, node: str, now: float) -> None:
-        """It did not: the pause doubles with each failure, up to the longest."""
+        """It did not: the pause doubles with each failure, from the interval or five minutes up to the longest."""
         turn = self._turns[node]
-        pause = min(self._every * 2**turn.failures, self._longest)
+        first = min(self._every, _FIRST_PAUSE_SECONDS)
+        pause = min(first * 2 ** min(turn.failures, _MOST_DOUBLINGS), self._longest)
         self._turns[node] = replace(turn, due=now + pause, failures=turn.failures + 1)
 
     def next_due(self) -> float | None:

@@ -27,7 +27,7 @@ def present_facts(found: Iterable[NodeNow]) -> tuple[tuple[NodeFacts, ...], Sinc
 
 
 def _part(part: PartNow, now: NodeNow) -> PartFacts:
-    if part.seen in now.seen.values():
+    if not part.missing:
         return PartFacts(part.kind, part.slot, part.serial, part.uuid, part.known.facts, part.known.unknown)
     why = now.known.unknown.get("probe") or "the newest reading does not show it"
     unknown = {"*": f"{why}; last read {part.seen:%F %H:%M}"}

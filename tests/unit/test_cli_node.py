@@ -17,6 +17,7 @@ from unit.cli_site import CliSite, cli_site
 from unit.knowledge_tools import gpu, reading
 
 from cli.node import gpus, node
+from cli.session import plain_table
 from fleet.model import NodeState
 
 app = typer.Typer()
@@ -135,3 +136,29 @@ def test_gpus_as_a_table_as_json_and_as_csv_say_the_same(swept: CliSite) -> None
 def test_a_fleet_that_was_never_swept_has_no_gpus_and_says_what_reads_them(site: CliSite) -> None:
     assert "a sweep reads them" in run(site, "gpus").stdout
     assert run(site, "gpus", "--csv").stdout.startswith("node,pool,rack,slot,serial")
+
+
+def _printed(width: int) -> str:
+    file = io.StringIO()
+    Console(width=width, file=file).print(plain_table(("node", "why"), [("gpu-0001", "a " * 100)]))
+    return file.getvalue()
+
+
+def test_a_table_is_folded_where_it_must_be_and_never_cut() -> None:
+    assert len(_printed(240).splitlines()) == 2
+    assert "gpu-0001" in _printed(20)
+    assert _printed(20).count("a") == 100
+
+
+def test_nodes_and_gpus_are_found_by_their_drift(site: CliSite) -> None:
+    site.file.with_name("baseline.yaml").write_text("version: 1\npools: {train: {gpu: {ecc: on}}}\n")
+    off = gpu("0000:18:00.0", "165000000001", facts={"model": "H100", "ecc_mode": "disabled"})
+    on = gpu("0000:29:00.0", "165000000002", facts={"model": "H100", "ecc_mode": "enabled"})
+    site.ledger().facts.record([reading("gpu-0001", site.site_clock.now(), off, on)])
+    shown = json.loads(site.run("gpus", "--drifted", "--json").stdout)
+    assert [row["serial"] for row in shown["gpus"]] == ["165000000001"]
+    assert site.run("nodes", "--drifted", "--hostlist").stdout == "gpu-0001\n"
+    assert site.run("nodes", "--driver", "123", "--hostlist").stdout.strip() == ""
+    assert site.run("nodes", "--csv").stdout.startswith("node,pool,rack,model,driver,state")
+    site.file.with_name("baseline.yaml").unlink()
+    assert site.run("nodes", "--drifted").exit_code == 2
