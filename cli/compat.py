@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exit_codes import FAILED, PROBLEMS
-from cli.runtime.files import find_fleet_file
-from cli.session import FleetOption, JsonOption, console, exits, plain_table, print_json
+from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_json
 from fleet.catalog_data import Catalog, load_catalog
 from fleet.compat_rules import AppliedRule, Effect, KernelModules, MemoryMode, Platform
 from fleet.compatibility import CompatibilityVerdict, Verdict, judge
-from fleet.config import parse_fleet
 from fleet.end_of_life import (
     ArchitectureEnd,
     BranchEnd,
@@ -134,8 +132,8 @@ def lifecycle(
 ) -> None:
     """What ends when: driver branches, architectures, and with --fleet the nodes on them and what to do.
 
-    Without --fleet the catalogue's ends are printed, all or those of --driver and --gpu. With --fleet the models
-    are the fleet file's; a driver is unknown until it has been read from the node.
+    Without --fleet the catalogue's ends are printed, all or those of --driver and --gpu. With --fleet models and
+    drivers are those that the last sweep read; a driver that was never read is unknown.
 
     Example: gpufleet lifecycle --driver 470,535 --gpu V100
 
@@ -177,9 +175,16 @@ def _day(text: str | None) -> date:
 
 
 def _nodes(fleet: Path) -> list[NodeSoftware]:
-    path = find_fleet_file(fleet)
-    spec = parse_fleet(path.read_text(encoding="utf-8"), str(path))
-    return [NodeSoftware(entry.name, entry.pool, entry.model, None) for entry in spec.nodes]
+    """Every node of the fleet file, with the GPU model and the driver that the last sweep read."""
+    opened = open_fleet(fleet)
+    known = {now.node: now for now in opened.ledger().facts.current(kinds=("gpu",))}
+    found = []
+    for entry in opened.spec().nodes:
+        now = known.get(entry.name)
+        models = [part.known.facts.get("model") for part in now.parts] if now is not None else []
+        driver = now.known.facts.get("driver.loaded") if now is not None else None
+        found.append(NodeSoftware(entry.name, entry.pool, next((m for m in models if m), entry.model), driver))
+    return found
 
 
 def _ends(
