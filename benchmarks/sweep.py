@@ -80,9 +80,10 @@ def sweeps(fleet: Fleet, options: argparse.Namespace, simulator: int) -> list[di
 def compare(fleet: Fleet, simulator: int) -> dict[str, dict[str, float]]:
     """The same command on all hosts by each tool; the figures of one run each."""
     nodes, folder = fleet.spec().inventory(), fleet.folder()
+    access = SshAccess("root", read_key(folder / "ssh_key"), KnownHosts.read(folder / "known_hosts"), 15.0)
     tools: dict[str, Callable[[], int]] = {
         "ours, kept connections": lambda: _threads(nodes, lambda node: _run(fleet.host(node))),
-        "paramiko, new connections": lambda: _threads(nodes, lambda node: _paramiko(node, folder)),
+        "paramiko, new connections": lambda: _threads(nodes, lambda node: _paramiko(node, access)),
         "asyncssh, new connections": lambda: asyncio.run(_asyncssh(nodes, folder)),
     }
     if shutil.which("clush"):
@@ -106,8 +107,7 @@ def _run(host: object) -> bool:
     return bool(host.run(COMMAND).code == 0)
 
 
-def _paramiko(node: Node, folder: Path) -> bool:
-    access = SshAccess("root", read_key(folder / "ssh_key"), KnownHosts.read(folder / "known_hosts"), 15.0)
+def _paramiko(node: Node, access: SshAccess) -> bool:
     host = SshHost(node.name, node.ssh, access)
     try:
         return host.run(COMMAND).code == 0
@@ -119,7 +119,7 @@ async def _asyncssh(nodes: tuple[Node, ...], folder: Path) -> int:
     import asyncssh
 
     turn = asyncio.Semaphore(AT_ONCE)
-    key, known = str(folder / "ssh_key"), str(folder / "known_hosts")
+    key, known = asyncssh.read_private_key(folder / "ssh_key"), asyncssh.read_known_hosts(folder / "known_hosts")
 
     async def one(node: Node) -> bool:
         host, _, port = node.ssh.rpartition(":")

@@ -104,7 +104,7 @@ def facts_of_bmc(
     node: str, at: datetime, firmware: Iterable[FirmwareComponent], system: SystemReading | None
 ) -> NodeFacts:
     """What the node's BMC showed: the running firmware, what waits for a reset, and the machine itself."""
-    known: dict[str, str] = {}
+    known = {"bmc.state": "read"}
     unknown: dict[str, str] = {}
     for component in firmware:
         if component.role not in (FirmwareRole.ACTIVE, FirmwareRole.UNKNOWN, FirmwareRole.ABSENT):
@@ -123,9 +123,9 @@ def facts_of_bmc(
     return NodeFacts(node=node, at=at, source="bmc", facts=known, unknown=unknown)
 
 
-def facts_of_failure(node: str, at: datetime, state: str, why: str) -> NodeFacts:
-    """A node that could not be read: everything else keeps its last value, and is known to be old."""
-    return NodeFacts(node=node, at=at, source="probe", facts={"probe.state": state}, unknown={"*": why})
+def facts_of_failure(node: str, at: datetime, state: str, why: str, source: str = "probe") -> NodeFacts:
+    """A host or BMC that could not be read: everything else that it told is unknown, with its last value."""
+    return NodeFacts(node=node, at=at, source=source, facts={f"{source}.state": state}, unknown={"*": why})
 
 
 def _software(reading: NodeReading) -> dict[str, str]:

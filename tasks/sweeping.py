@@ -85,8 +85,7 @@ class Sweeper:
             swept.read += why is None
             if why is not None:
                 swept.failed[name] = why
-            if facts is not None:
-                waiting.append(facts)
+            waiting.append(facts)
             if len(waiting) >= _BATCH:
                 self._keep(waiting, swept)
                 waiting = []
@@ -121,9 +120,7 @@ class Sweeper:
         try:
             reading = Probe(self._fleet.file_host(node), node.name).read(request)
         except FleetError as error:
-            now = self._fleet.clock.now()
-            state = next((word for kind, word in _STATES if isinstance(error, kind)), "cannot be read")
-            return facts_of_failure(node.name, now, state, error.message), error.message
+            return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), error.message), error.message
         if reading.kernel_log is not None and reading.kernel_log.cursor is not None:
             self._cursors[node.name] = reading.kernel_log.cursor
         return facts_of_probe(node.name, self._fleet.clock.now(), reading), None
@@ -133,7 +130,8 @@ class Sweeper:
             with self._fleet.bmc(node) as bmc:
                 facts = facts_of_bmc(node.name, self._fleet.clock.now(), bmc.read_firmware(), bmc.read_system())
         except (TransientError, ConfigurationError, HardwareFault) as error:
-            return None, f"BMC: {error.message}"
+            why = f"BMC: {error.message}"
+            return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), why, "bmc"), why
         return facts, None
 
     def _keep(self, facts: Sequence[NodeFacts], swept: Swept) -> None:
@@ -149,7 +147,11 @@ class Sweeper:
         swept.failed |= kept.skipped
 
 
-_Outcome = tuple[NodeFacts | None, str | None]
+def _state(error: FleetError) -> str:
+    return next((word for kind, word in _STATES if isinstance(error, kind)), "cannot be read")
+
+
+_Outcome = tuple[NodeFacts, str | None]
 _Work = tuple[Rounds, str, Callable[[Node], _Outcome]]
 _Done = tuple[Rounds, str, _Outcome]
 
