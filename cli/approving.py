@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from adapters.signatures import SignatureRefused, sign
@@ -72,7 +73,7 @@ def _resume(run: str, decision: Decision, principal: str) -> None:
     form = {"decision": decision.value, "approver": principal, "signature": RECORDED, "comment": "gpufleet approve"}
     for _ in range(_TRIES):
         try:
-            if resume_run(run, form) or run_condition(run) not in ("under_way", "suspended"):
+            if resume_run(run, form) or run_condition(run, datetime.now(UTC)) not in ("under_way", "suspended"):
                 return
         except TransientError:
             return

@@ -8,7 +8,7 @@ from fleet.reasons import ReasonKind
 from ledger import Control, ControlVerb, Operation, OperationState
 from tasks.gate import RECORDED
 from tasks.operations import RECONCILER, is_alive
-from tasks.runs import resume_run, run_condition, start_run
+from tasks.runs import crash_run, resume_run, run_condition, start_run
 
 MOST_FRUITLESS = 10  # runs of one operation that may end without anything finished before a person must look
 
@@ -32,7 +32,10 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     if operation.runner is not None and is_alive(operation.runner, silent):
         return None
     run = operation.flow_run_id
-    condition = run_condition(run)
+    condition = run_condition(run, fleet.clock.now())
+    if condition == "stuck" and run is not None:
+        crash_run(run, "its worker died before it began")
+        condition = "over"
     if condition == "under_way" and operation.runner is None:
         return None
     if operation.fruitless >= MOST_FRUITLESS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from uuid import UUID
 
 import httpx
@@ -9,11 +10,14 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
 from fleet.errors import ConfigurationError, TransientError
 from ledger import Operation
 
 DEPLOYMENT = "firmware-rollout/firmware-rollout"
+
+_BEGINS_WITHIN_SECONDS = 120.0  # after a worker took it up; on a busy machine it takes 20 s
 
 _NOT_OVER = frozenset({StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING})
 
@@ -56,8 +60,12 @@ def resume_run(flow_run_id: str, form: dict[str, str]) -> bool:
     return answer.status is SetStateStatus.ACCEPT
 
 
-def run_condition(flow_run_id: str | None) -> str:
-    """ "suspended", "under_way" (scheduled, pending, running), "cancelled", "over" or "unknown"."""
+def run_condition(flow_run_id: str | None, now: datetime) -> str:
+    """ "suspended", "under_way" (scheduled, pending, running), "stuck", "cancelled", "over" or "unknown".
+
+    A stuck run was taken up by a worker and never began: its worker died, and the process that it had started
+    dies at its first output.
+    """
     if flow_run_id is None:
         return "unknown"
     try:
@@ -73,7 +81,21 @@ def run_condition(flow_run_id: str | None) -> str:
         return "suspended"
     if state.is_cancelled() or state.is_cancelling():
         return "cancelled"
+    if state.type is StateType.PENDING and (now - state.timestamp).total_seconds() > _BEGINS_WITHIN_SECONDS:
+        return "stuck"
     return "under_way" if state.type in _NOT_OVER else "over"
+
+
+def crash_run(flow_run_id: str, why: str) -> None:
+    """Say of a run that it is over; should its process appear after all, Prefect does not let it begin.
+
+    Raises TransientError where the server does not answer.
+    """
+    try:
+        with _client() as client:
+            client.set_flow_run_state(UUID(flow_run_id), Crashed(message=why))
+    except httpx.HTTPError as error:
+        raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
 
 
 def _client() -> SyncPrefectClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ class Prefect:
     condition: str = "over"
     started: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
+    crashed: list[str] = field(default_factory=list)
 
     def start(self, fleet: str, operation: Operation, after: str = "") -> str:
         key = f"run-{operation.token}-{operation.since.timestamp()}-{after}"
@@ -34,8 +36,11 @@ class Prefect:
         self.resumed.append(run)
         return True
 
-    def look(self, run: str | None) -> str:
+    def look(self, run: str | None, now: datetime) -> str:
         return self.condition
+
+    def crash(self, run: str, why: str) -> None:
+        self.crashed.append(run)
 
 
 @pytest.fixture
@@ -49,6 +54,7 @@ def prefect(monkeypatch: pytest.MonkeyPatch) -> Prefect:
     monkeypatch.setattr(reconciliation, "start_run", played.start)
     monkeypatch.setattr(reconciliation, "resume_run", played.resume)
     monkeypatch.setattr(reconciliation, "run_condition", played.look)
+    monkeypatch.setattr(reconciliation, "crash_run", played.crash)
     return played
 
 
@@ -152,3 +158,13 @@ def test_what_fails_each_time_is_halted_for_a_person_and_goes_on_when_resumed(si
     site.ledger().operations.request(site.operation, ControlVerb.RESUME, "eva", "disk is no longer full", 1)
     _reconcile(site)
     assert len(prefect.started) == 1
+
+
+@pytest.mark.parametrize("kind", [ReasonKind.GATE, ReasonKind.NONE])
+def test_a_run_that_a_dead_worker_had_taken_up_and_never_began_is_followed_by_another(
+    site: Site, prefect: Prefect, kind: ReasonKind
+) -> None:
+    _stands(site, OperationState.WAITING if kind is ReasonKind.GATE else OperationState.RUNNING, kind, "wave 1")
+    prefect.condition = "stuck"
+    assert "taken up" in _reconcile(site)[0]
+    assert (prefect.crashed, len(prefect.started)) == (["run-0"], 1)

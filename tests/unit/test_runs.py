@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_ALLOW_EPHEMERAL_MODE, temporary_settings
 
@@ -15,4 +17,4 @@ def test_without_a_server_the_way_on_is_named_and_no_temporary_one_is_started() 
         with pytest.raises(TransientError, match="gpufleet up"):
             resume_run("2f9d1bd4-0c1c-4bfa-b0d9-5d4d3e3c9f0e", {})
         with pytest.raises(TransientError, match="gpufleet up"):
-            run_condition("2f9d1bd4-0c1c-4bfa-b0d9-5d4d3e3c9f0e")
+            run_condition("2f9d1bd4-0c1c-4bfa-b0d9-5d4d3e3c9f0e", datetime.now(UTC))
