@@ -99,7 +99,7 @@ def _answer(fleet: Fleet, baseline: BaselineSpec, chosen: frozenset[str], fact: 
     from ledger.present import present_facts
 
     nodes = fleet.spec().inventory()
-    facts, since = present_facts(fleet.ledger().facts.current(kinds=("gpu",)))
+    facts, since = present_facts(fleet.ledger().facts.current(kinds=("gpu",)), fleet.clock.now())
     jobs, silent = _jobs(fleet)
     report = judge_drift(baseline, nodes, facts, fleet.clock.now().date(), since)
     wants = _fact_filter(fact)

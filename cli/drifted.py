@@ -22,7 +22,7 @@ def drifted(fleet: Fleet) -> dict[str, set[str | None]]:
     path, spec = fleet.folder() / BASELINE, fleet.spec()
     if not path.is_file():
         raise ConfigurationError(f"--drifted needs a baseline: write {path}, see docs/baseline.md")
-    facts, _ = present_facts(fleet.ledger().facts.current(kinds=("gpu",)))
+    facts, _ = present_facts(fleet.ledger().facts.current(kinds=("gpu",)), fleet.clock.now())
     report = judge_drift(read_baseline_file(path, spec), spec.inventory(), facts, fleet.clock.now().date())
     found: dict[str, set[str | None]] = {}
     for row in report.of(DriftVerdict.DRIFTED):

@@ -13,6 +13,7 @@ from fleet.drivers import is_of
 from fleet.errors import PreconditionError
 from fleet.hostlist import compress, expand
 from fleet.model import NodeState
+from fleet.node_health import OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 _NOT_READ = "nothing was ever read of this node: a sweep reads it"
 _FACT_COLUMNS = ("fact", "value", "since (UTC)", "seen (UTC)")
 _Gpu = dict[str, str | None]
-_COLUMNS = {"model": "model", "vbios": "vbios", "ecc": "ecc_mode", "mig": "mig_mode"}  # and the facts they show
+_COLUMNS = {
+    "model": "model",
+    "vbios": "vbios",
+    "ecc": "ecc_mode",
+    "mig": "mig_mode",
+    "health": "health",
+}  # and the facts they show
 _CSV_COLUMNS = ("node", "pool", "rack", "slot", "serial", "uuid", "driver", *_COLUMNS, "state", "seen", "missing")
 
 
@@ -64,6 +71,9 @@ def gpus(
     model: Annotated[str | None, typer.Option("--model", help="Only models with this text: H100.")] = None,
     driver: Annotated[str | None, typer.Option("--driver", help="Only with this driver or branch: 570.")] = None,
     only_drifted: Annotated[bool, typer.Option("--drifted", help="Only GPUs that differ from the baseline.")] = False,
+    unhealthy: Annotated[
+        bool, typer.Option("--unhealthy", help="Only GPUs whose health is not known to be ok.")
+    ] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print comma-separated values with a header.")] = False,
@@ -86,13 +96,13 @@ def gpus(
     rows = _gpus(opened.ledger(), None if nodes is None else set(expand(nodes)), keys)
     wanted = {"pool": pool, "rack": rack, "state": None if state is None else state.value}
     rows = [row for row in rows if all(value in (None, row[key]) for key, value in wanted.items())]
-    rows = _fitting(rows, model, driver)
+    rows = [row for row in _fitting(rows, model, driver) if not unhealthy or row["health"] != OK]
     if as_json:
         print_json({"gpus": rows, "nodes": compress(str(row["node"]) for row in rows)})
     elif as_csv:
         print_csv(rows, _CSV_COLUMNS)
     elif rows:
-        columns = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state", "seen (UTC)")
+        columns = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state", "health", "seen (UTC)")
         console.print(plain_table(columns, (_gpu_cells(row) for row in rows)))
     else:
         console.print("no such GPUs; a sweep reads them")
@@ -252,6 +262,6 @@ def _fits(what: str, wanted: str, value: str | None) -> bool:
 
 
 def _gpu_cells(row: _Gpu) -> tuple[str, ...]:
-    keys = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state")
+    keys = ("node", "slot", "model", "serial", "driver", "vbios", "ecc", "mig", "state", "health")
     seen = str(row["seen"])[:16].replace("T", " ")
     return (*(row[key] or "?" for key in keys), f"{seen}, missing" if row["missing"] == "yes" else seen)

@@ -12,6 +12,7 @@ from fleet.drivers import is_of
 from fleet.errors import PreconditionError
 from fleet.hostlist import compress
 from fleet.model import NodeState
+from fleet.node_health import OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,19 @@ if TYPE_CHECKING:
     from blocks.fleet import Fleet
     from ledger import NodeRecord
 
-_CSV_COLUMNS = ("node", "pool", "rack", "model", "driver", "state", "reason", "since", "operation", "cordoned")
+_CSV_COLUMNS = (
+    "node",
+    "pool",
+    "rack",
+    "model",
+    "driver",
+    "health",
+    "state",
+    "reason",
+    "since",
+    "operation",
+    "cordoned",
+)
 
 
 @exits
@@ -30,6 +43,9 @@ def nodes(
     model: Annotated[str | None, typer.Option("--model", help="Only models with this text: H100.")] = None,
     driver: Annotated[str | None, typer.Option("--driver", help="Only with this driver or branch: 570.")] = None,
     only_drifted: Annotated[bool, typer.Option("--drifted", help="Only nodes that differ from the baseline.")] = False,
+    unhealthy: Annotated[
+        bool, typer.Option("--unhealthy", help="Only nodes whose health is not known to be ok.")
+    ] = False,
     names_only: Annotated[bool, typer.Option("--hostlist", help="Print only the names, as one hostlist.")] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
@@ -51,7 +67,7 @@ def nodes(
     opened = open_fleet(fleet)
     _check("pool", pool, opened.spec().pools)
     _check("rack", rack, opened.spec().racks)
-    drivers = _drivers(opened)
+    drivers, health = _read_of_nodes(opened)
     differing = drifted(opened) if only_drifted else None
     found = [
         record
@@ -59,8 +75,9 @@ def nodes(
         if (model is None or model.casefold() in record.node.model.casefold())
         and (driver is None or is_of(drivers.get(record.name), driver))
         and (differing is None or record.name in differing)
+        and not (unhealthy and health.get(record.name) == OK)
     ]
-    rows = [_node_json(record, drivers.get(record.name)) for record in found]
+    rows = [_node_json(record, drivers.get(record.name), health.get(record.name)) for record in found]
     if as_json:
         print_json({"nodes": rows, "hostlist": compress(record.name for record in found)})
         return
@@ -74,13 +91,16 @@ def nodes(
         empty = not opened.ledger().inventory.nodes()
         console.print("no nodes yet: the first operation takes them from the fleet file" if empty else "no such nodes")
         return
-    columns = ("node", "pool", "rack", "driver", "state", "since (UTC)", "held by", "why")
-    console.print(plain_table(columns, (_cells(record, drivers.get(record.name)) for record in found)))
+    columns = ("node", "pool", "rack", "driver", "state", "health", "since (UTC)", "held by", "why")
+    known = ((record, drivers.get(record.name), health.get(record.name)) for record in found)
+    console.print(plain_table(columns, (_cells(*each) for each in known)))
 
 
-def _drivers(fleet: Fleet) -> dict[str, str | None]:
-    """The loaded driver of each node that was read; kinds=() leaves the parts out."""
-    return {now.node: now.known.facts.get("driver.loaded") for now in fleet.ledger().facts.current(kinds=())}
+def _read_of_nodes(fleet: Fleet) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """The loaded driver and the health of each node that was read; kinds=() leaves the parts out."""
+    known = {now.node: now.known.facts for now in fleet.ledger().facts.current(kinds=())}
+    drivers, health = ({node: facts.get(name) for node, facts in known.items()} for name in ("driver.loaded", "health"))
+    return drivers, health
 
 
 def _check(what: str, name: str | None, known: Iterable[str]) -> None:
@@ -89,8 +109,8 @@ def _check(what: str, name: str | None, known: Iterable[str]) -> None:
         raise PreconditionError(f"no {what} {name!r}; the fleet file has {', '.join(names[:8])}")
 
 
-def _cells(record: NodeRecord, driver: str | None) -> tuple[str, ...]:
-    place = (record.name, record.node.pool, record.node.rack, driver or "?", record.state.value)
+def _cells(record: NodeRecord, driver: str | None, health: str | None) -> tuple[str, ...]:
+    place = (record.name, record.node.pool, record.node.rack, driver or "?", record.state.value, health or "?")
     return (*place, f"{record.since:%F %H:%M}", record.operation or "", _why(record))
 
 
@@ -99,13 +119,14 @@ def _why(record: NodeRecord) -> str:
     return "; ".join(text for text in (record.reason, cordon) if text)
 
 
-def _node_json(record: NodeRecord, driver: str | None) -> dict[str, object]:
+def _node_json(record: NodeRecord, driver: str | None, health: str | None) -> dict[str, object]:
     return {
         "node": record.name,
         "pool": record.node.pool,
         "rack": record.node.rack,
         "model": record.node.model,
         "driver": driver,
+        "health": health,
         "state": record.state.value,
         "reason": record.reason,
         "since": record.since.isoformat(),

@@ -144,6 +144,8 @@ class Catalog:
 
 
 def month_end(year: int, month: int) -> date:
+    if year > date.max.year:
+        return date.max
     return date(year, month, calendar.monthrange(year, month)[1])
 
 

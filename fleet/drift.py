@@ -96,12 +96,6 @@ def judge_drift(
     return DriftReport(tuple(rows), not_judged, tuple(sorted(known.keys() - names, key=natural)))
 
 
-def new_drift(before: DriftReport | None, after: DriftReport) -> tuple[DriftRow, ...]:
-    """Rows of `after` that drifted and in `before` were not there, not drifted, or drifted in another way."""
-    was = {row.key: (row.wanted, row.found) for row in before.of(DriftVerdict.DRIFTED)} if before else {}
-    return tuple(row for row in after.of(DriftVerdict.DRIFTED) if was.get(row.key) != (row.wanted, row.found))
-
-
 def _judge_node(pool: PoolBaseline, node: Node, reading: NodeFacts | None) -> Iterator[DriftRow]:
     seen = reading or NodeFacts(node.name, _NEVER, "", {}, {})
     never = "the node was never read" if reading is None else ""

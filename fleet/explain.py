@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from fleet.findings import Explanation, Finding, Severity, Subject
+from fleet.json_values import printable
 from fleet.readers import (
     dcgm_diag_json,
     dcgm_health,
@@ -70,14 +71,35 @@ _RANK = {Severity.FATAL: 0, Severity.ERROR: 1, Severity.WARNING: 2, Severity.INF
 def explain(text: str) -> Explanation:
     """Everything that the readers find in `text`; a bug report may hold several kinds.
 
-    A text of no known kind is said to be so: nothing found in it is no sign of health.
+    A text of no known kind is said to be so: nothing found in it is no sign of health. No word of the answer acts on
+    a terminal, whatever the text holds.
     """
+    found = _read(text)
+    return Explanation(
+        found.kind,
+        tuple(Subject(_safe(s.name), {_safe(k): _safe(v) for k, v in s.facts.items()}) for s in found.subjects),
+        tuple(
+            replace(f, subject=_safe(f.subject), code=_safe(f.code), evidence=_safe(f.evidence), text=_safe(f.text))
+            for f in found.findings
+        ),
+        tuple(_safe(line) for line in found.unknown),
+    )
+
+
+def _safe(text: str) -> str:
+    return str(printable(text))
+
+
+def _read(text: str) -> Explanation:
     clean = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
     hosts = by_host(clean)
     if len(hosts) > 1:  # pdsh and clush put the host before each line; GPU 0 of one is not GPU 0 of the other
         parts = {host: _explained(own) for host, own in hosts.items()}
-        if all(parts.values()):
-            return _joined([_on_host(host, part) for host, found in parts.items() for part in found])
+        silent = [host for host, found in parts.items() if not found]
+        if len(silent) < len(parts) and all(hosts[host].count("\n") < 2 for host in silent):
+            joined = _joined([_on_host(host, part) for host, found in parts.items() for part in found])
+            lost = (f"{host}: nothing of it is known, it says {hosts[host].strip()[:200]!r}" for host in silent)
+            return replace(joined, unknown=(*joined.unknown, *lost))
     found = _explained(clean)
     if not found:
         what = "what this text is: " + ("it is empty" if not clean.strip() else f"known are {'; '.join(KINDS)}")

@@ -2,13 +2,14 @@
 
 The names are the keys of baselines, drift and history:
 
-  of the node   driver.loaded, driver.on_disk, driver.user_space, driver.origin, kernel.running, os.release,
+  of the node   health (ok, or the worst severity and the codes),
+                driver.loaded, driver.on_disk, driver.user_space, driver.origin, kernel.running, os.release,
                 fabric_manager.version, container_toolkit.version, secure_boot, gpu.count,
                 service.<unit> (active, inactive, failed, absent), package.<name>, packages.listed (patterns that
                 were looked for), updates.unattended (on, off), egress.<way>, firmware.<component>,
                 firmware_staged.<component>, bios.<attribute>, bios.version, system.serial, system.model,
                 probe.state, bmc.state …
-  of a GPU      model, serial, uuid, part_number, pci_address, vbios, inforom, ecc_mode, ecc_mode_pending,
+  of a GPU      health, model, serial, uuid, part_number, pci_address, vbios, inforom, ecc_mode, ecc_mode_pending,
                 mig_mode, mig_mode_pending, persistence,
                 compute_mode, power_limit_watts, recovery_action, fabric_state …
 

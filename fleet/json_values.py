@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 JsonObject: TypeAlias = Mapping[str, object]
 
-# What a terminal would obey or be turned round by: C0 and C1 controls, bidirectional overrides and isolates.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# What a terminal would obey or be turned round by: C0 and C1 controls, bidirectional overrides and isolates. And lone
+# surrogates, which no output can be written in.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(value: object) -> object:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from fleet.facts import NodeFacts, PartFacts
+from fleet.findings import Finding
 from fleet.gpu import GpuReading
 from fleet.model import FirmwareComponent, FirmwareRole, SystemReading
+from fleet.node_health import health_of, state_findings
 from fleet.node_reading import NodeReading
 
 # Fact of a GPU → the attributes of GpuReading that it is read from, the first known one counts.
@@ -86,6 +88,13 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
     gpus = reading.gpus or ()
     if reading.gpus is None:
         unknown["gpus"] = _why("gpus", reading.unknown)
+    findings = state_findings(reading)
+    if reading.gpus is None:
+        unknown["health"] = unknown["gpus"]
+    else:
+        known["health"] = health_of(findings)
+    named = [gpu for gpu in gpus if gpu.pci_address or gpu.serial or gpu.uuid]
+    unknown |= {f"gpus.{gpu.index}": _why_of_gpu(gpu, reading.unknown) for gpu in gpus if gpu not in named}
     return NodeFacts(
         node=node,
         at=at,
@@ -96,7 +105,7 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
             "probe.wall_seconds": reading.wall_seconds,
             "clock.ahead_seconds": round((reading.at - at).total_seconds(), 1),
         },
-        parts=tuple(_part(index, gpu, reading.unknown) for index, gpu in enumerate(gpus)),
+        parts=tuple(_part(gpu, reading.unknown, findings) for gpu in named),  # one without a name would be a GPU more
     )
 
 
@@ -146,19 +155,27 @@ def _families_not_read(reading: NodeReading) -> dict[str, str]:
         (reading.unattended_upgrades, "updates", ("updates.unattended",)),
     )
     return {
-        name: _why(f"packages.{part}", reading.unknown) for value, part, names in read if value is None for name in names
+        name: _why(f"packages.{part}", reading.unknown)
+        for value, part, names in read
+        if value is None
+        for name in names
     }
 
 
-def _part(index: int, gpu: GpuReading, reasons: Mapping[str, str]) -> PartFacts:
+def _why_of_gpu(gpu: GpuReading, reasons: Mapping[str, str]) -> str:
+    return reasons.get(f"gpus.{gpu.index}") or ("the GPU is lost" if gpu.lost else "the driver does not tell it")
+
+
+def _part(gpu: GpuReading, reasons: Mapping[str, str], findings: Iterable[Finding]) -> PartFacts:
     told = {name: _first(gpu, attributes, name in _SWITCHES) for name, attributes in _GPU_FACTS.items()}
-    why = reasons.get(f"gpus.{gpu.index}") or ("the GPU is lost" if gpu.lost else "the driver does not tell it")
+    why = _why_of_gpu(gpu, reasons)
     return PartFacts(
         kind="gpu",
-        slot=gpu.pci_address or f"index {gpu.index if gpu.index is not None else index}",
+        slot=gpu.pci_address or f"index {gpu.index}",
         serial=gpu.serial,
         uuid=gpu.uuid,
-        facts={name: value for name, value in told.items() if value is not None},
+        facts={name: value for name, value in told.items() if value is not None}
+        | {"health": health_of(findings, gpu.subject)},
         unknown={name: why for name, value in told.items() if value is None},
         numbers={name: getattr(gpu, name) for name in _GPU_NUMBERS},
     )

@@ -33,7 +33,7 @@ _STAMP = re.compile(r" \[([^\[\]@\s]+)@([^\[\]\s]+)\](?=$|\s*\n| {8}|\s+(?:Comme
 _AFTER_REASON = re.compile(r"\s(?:Comment|Extra|InstanceId|InstanceType|ResumeAfterTime|ReservationName)=")
 _NODE_START = re.compile(r"^NodeName=(?=\S+\s)", re.MULTILINE)
 _JOB_START = re.compile(r"^JobId=(?=\d)", re.MULTILINE)
-_GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?=.*\D)[^:=]+)?(?:[:=](?P<count>\d+))?")
+_GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?=.*\D)[^:=]+)?(?:[:=](?P<count>\d{1,9}))?")
 
 
 @lru_cache(maxsize=1024)
@@ -43,7 +43,7 @@ def gpus_in(text: str) -> int | None:
     None where no GPU is named: an empty text of a node that never registered is not "no GPU". A TRES
     text names the total and again each model; the total counts.
     """
-    total = re.search(r"(?:^|,)gres/gpu=(\d+)", text)
+    total = re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?!\d)", text)
     if total:
         return int(total[1])
     entries = re.sub(r"\([^)]*\)", "", text).split(",")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-
 
 _FIRST_PAUSE_SECONDS = 300.0  # a BMC is read every few hours; one that was busy is not left alone for as long
 _MOST_DOUBLINGS = 30
@@ -20,10 +19,20 @@ class _Turn:
 class Rounds:
     """Turns of many nodes, in monotonic seconds. Not for several threads."""
 
-    def __init__(self, nodes: Iterable[str], every_seconds: float, longest_pause_seconds: float, now: float) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[str],
+        every_seconds: float,
+        longest_pause_seconds: float,
+        now: float,
+        ages: Mapping[str, float] | None = None,
+    ) -> None:
+        """`ages`: how many seconds ago a node was last read, where it was."""
         self._every = every_seconds
         self._longest = max(longest_pause_seconds, every_seconds)
-        self._turns = {node: _Turn(node, now) for node in nodes}
+        self._turns = {
+            node: _Turn(node, now + max(0.0, every_seconds - (ages or {}).get(node, every_seconds))) for node in nodes
+        }
 
     def due(self, now: float) -> tuple[str, ...]:
         """The nodes whose turn it is, longest waiting first; those that failed last time come after all others."""

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.drift import NODE, Since
 from fleet.facts import NodeFacts, PartFacts
 from ledger.facts import NodeNow, PartNow
 
+STALE_AFTER = timedelta(hours=24)  # four readings of a BMC by default, and 288 of a host
 
-def present_facts(found: Iterable[NodeNow]) -> tuple[tuple[NodeFacts, ...], Since]:
+
+def present_facts(
+    found: Iterable[NodeNow], now: datetime | None = None, stale_after: timedelta = STALE_AFTER
+) -> tuple[tuple[NodeFacts, ...], Since]:
     """The nodes' facts, and since when each has its value or is unknown.
 
+    A node that no source read within `stale_after` before `now` is unknown: what was so a month ago says little.
     A part that the newest reading of none of its sources shows is unknown: what it was set to once says nothing.
     """
     facts: list[NodeFacts] = []
     since: dict[tuple[str, str, str], datetime] = {}
-    for now in found:
-        parts = tuple(_part(part, now) for part in now.parts)
-        for key, known in ((NODE, now.known), *((part.key, part.known) for part in now.parts)):
-            since |= {(now.node, key, name): known.since(name) for name in (*known.facts, *known.unknown)}
-        source, at = ", ".join(sorted(now.seen)), max(now.seen.values())
-        facts.append(NodeFacts(now.node, at, source, now.known.facts, now.known.unknown, parts=parts))
+    for node in found:
+        source, at = ", ".join(sorted(node.seen)), max(node.seen.values())
+        if now is not None and now - at > stale_after:
+            facts.append(NodeFacts(node.node, at, source, {}, {"*": f"not read since {at:%F %H:%M} UTC"}))
+            continue
+        parts = tuple(_part(part, node) for part in node.parts)
+        for key, known in ((NODE, node.known), *((part.key, part.known) for part in node.parts)):
+            since |= {(node.node, key, name): known.since(name) for name in (*known.facts, *known.unknown)}
+        facts.append(NodeFacts(node.node, at, source, node.known.facts, node.known.unknown, parts=parts))
     return tuple(facts), since
 
 

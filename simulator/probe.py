@@ -75,7 +75,7 @@ _ECC = tuple(
     for place in ("", "dram_", "sram_")
     for kind in ("correctable", "uncorrectable")
 )
-_UNKNOWN = {"3: Not Supported": ["fan_speed_percent", "module_power_draw_watts", "fabric_cluster_uuid"]}
+_UNKNOWN = {"NVML 3: Not Supported": ["fan_speed_percent", "module_power_draw_watts", "fabric_cluster_uuid"]}
 
 
 class ProbeAnswers:
@@ -86,6 +86,7 @@ class ProbeAnswers:
         self._settings = settings
         self._vbios = vbios
         self._files: dict[str, bytes] = {}
+        self.kernel_log: list[str] = []
         self._rng = random.Random(f"probe {machine.name}")
 
     def wants_input(self, words: list[str]) -> bool:
@@ -105,7 +106,7 @@ class ProbeAnswers:
         if "sha256sum" in script and len(arguments) >= 3:
             return self._move(*arguments[:3])
         if 'command -v "$python"' in script and len(arguments) >= 3:
-            return self._probe(arguments[1], arguments[2], boot_id)
+            return self._probe(arguments[1], arguments[2], boot_id, arguments[3:])
         return None
 
     def _move(self, arrived: str, path: str, digest: str) -> Reply:
@@ -116,10 +117,19 @@ class ProbeAnswers:
         self._files[path] = content
         return Reply(0)
 
-    def _probe(self, path: str, digest: str, boot_id: str) -> Reply:
+    def _probe(self, path: str, digest: str, boot_id: str, options: list[str]) -> Reply:
         if hashlib.sha256(self._files.get(path, b"")).hexdigest() != digest:
             return Reply(_NOT_THERE)
-        return Reply(0, f"{_BEGIN}\n{json.dumps(self._document(boot_id), separators=(',', ':'))}\n{_END}\n")
+        document = self._document(boot_id)
+        cursor = next((option.rpartition(":")[2] for option in options if option.startswith("--cursor=kmsg:")), "0")
+        sections = document["sections"]
+        assert isinstance(sections, dict)
+        sections["kernel_log"] = self._log_since(int(cursor) if cursor.isdigit() else 0, boot_id)
+        return Reply(0, f"{_BEGIN}\n{json.dumps(document, separators=(',', ':'))}\n{_END}\n")
+
+    def _log_since(self, first: int, boot_id: str) -> dict[str, object]:
+        cursor = f"kmsg:{boot_id}:{len(self.kernel_log)}"
+        return {"source": "kmsg", "cursor": cursor, "continued": first > 0, "lines": self.kernel_log[first:]}
 
     def _document(self, boot_id: str) -> dict[str, object]:
         machine, settings = self._machine, self._settings
@@ -160,7 +170,6 @@ class ProbeAnswers:
                 "uptime_seconds": max(0.0, machine.clock.now() - machine.last_boot),
             },
             "pci": {"devices": [self._pci(slot) for slot in range(machine.gpus)]},
-            "kernel_log": {"source": "kmsg", "cursor": f"kmsg:{boot_id}:1200", "continued": True, "lines": []},
         }
         probe = {"python": "3.10.12", "wall_seconds": 0.41, "cpu_seconds": 0.22, "user": 0}
         return {"version": 1, "at": machine.clock.wall().timestamp(), "sections": sections, "probe": probe}

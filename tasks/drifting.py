@@ -7,8 +7,9 @@ from prefect.events import emit_event
 from prefect.logging import get_run_logger
 
 from adapters.baseline_file import BASELINE, read_baseline_file
+from adapters.kept_json import keep, read_kept
 from blocks.fleet import Fleet
-from fleet.drift import DriftReport, DriftRow, DriftVerdict, judge_drift, new_drift
+from fleet.drift import DriftReport, DriftRow, DriftVerdict, judge_drift
 from fleet.errors import ConfigurationError
 from ledger.present import present_facts
 
@@ -17,23 +18,29 @@ _ROWS_SHOWN = 500
 
 
 class DriftWatch:
-    """Compares each round with the one before. The first comparison is with what the ledger knew at the start."""
+    """Compares each round with what was told last; that is kept in a file, so that no drift is told twice or never."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._before = self._report()
+        self._file = fleet.folder() / "run" / "drift_told.json"
+        self._told = {key: str(value) for key, value in (read_kept(self._file) or {}).items()}
 
     def publish_new(self) -> tuple[DriftRow, ...]:
-        """An event for each item that drifted since the last call; the table of all drift as an artifact."""
-        after = self._report()
-        if after is None:
+        """An event for each item that drifted and was not told of as it is now; the table of all as an artifact."""
+        report = self._report()
+        if report is None:
             return ()
-        new = new_drift(self._before, after)
-        if new or self._before is None or after.of(DriftVerdict.DRIFTED) != self._before.of(DriftVerdict.DRIFTED):
-            self._publish_table(after)
+        drifted = {_key(row): row for row in report.of(DriftVerdict.DRIFTED)}
+        new = tuple(row for key, row in drifted.items() if self._told.get(key) != _deviation(row))
         for row in new:
             self._emit(row)
-        self._before = after
+        unread = {_key(row) for row in report.of(DriftVerdict.UNKNOWN)}  # it may still be as it was told
+        told = {key: text for key, text in self._told.items() if key in unread}
+        told |= {key: _deviation(row) for key, row in drifted.items()}
+        if told != self._told:
+            self._publish_table(report)
+            keep(self._file, told)
+            self._told = told
         return new
 
     def _report(self) -> DriftReport | None:
@@ -47,7 +54,7 @@ class DriftWatch:
         except ConfigurationError as error:
             get_run_logger().warning("drift is not judged: %s", error.message)
             return None
-        facts, since = present_facts(self._fleet.ledger().facts.current(kinds=("gpu",)))
+        facts, since = present_facts(self._fleet.ledger().facts.current(kinds=("gpu",)), self._fleet.clock.now())
         return judge_drift(baseline, spec.inventory(), facts, self._fleet.clock.now().date(), since)
 
     def _publish_table(self, report: DriftReport) -> None:
@@ -91,3 +98,11 @@ class DriftWatch:
                 "mended_by": row.mend.value,
             },
         )
+
+
+def _key(row: DriftRow) -> str:
+    return " ".join(row.key)
+
+
+def _deviation(row: DriftRow) -> str:
+    return f"{row.found} instead of {row.wanted}"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
+from prefect.context import FlowRunContext
+from prefect.events import emit_event
 from prefect.logging import get_run_logger
 
+from adapters.announced import add_announced, read_announced
 from adapters.events import emit_arrivals
+from adapters.kept_json import keep, read_kept
 from adapters.probe import Probe, ProbeRequest
 from blocks.fleet import Fleet
-from fleet.arrival import Arrival, ArrivalSource
+from fleet.arrival import ArrivalSource, compare
 from fleet.errors import (
     ConfigurationError,
     CredentialsRejected,
@@ -24,14 +29,17 @@ from fleet.errors import (
     TransientError,
 )
 from fleet.facts import NodeFacts
+from fleet.findings import Finding
 from fleet.hardware import hardware_of_entry
 from fleet.model import Node
 from fleet.node_facts import facts_of_bmc, facts_of_failure, facts_of_probe
+from fleet.node_health import OK, log_findings
 from fleet.ports import Clock
 from fleet.sweep import Rounds
 from ledger import FactChange, Recorded, Tiers
 from tasks.presets import READS, step
 
+UNHEALTHY = "gpufleet.health.found"
 _SAID = 20  # nodes of a round whose failure is logged; the ledger has them all
 _SHORTEST_PAUSE_SECONDS = 1.0
 _BATCH = 250  # nodes in one transaction: other writers wait for it
@@ -52,20 +60,35 @@ class Swept:
     arrived: list[str] = field(default_factory=list)
     changes: list[FactChange] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    findings: list[tuple[str, Finding]] = field(default_factory=list)
     seconds: float = 0.0
 
 
 class Sweeper:
-    """Reads the nodes of a fleet in turns. Kept connections stay open between its rounds."""
+    """Reads the nodes of a fleet in turns. Kept connections stay open between its rounds.
 
-    def __init__(self, fleet: Fleet, nodes: Sequence[Node]) -> None:
+    `cursors` says how far each node's kernel log was read before; lines of a log that was never read are history,
+    not news.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        nodes: Sequence[Node],
+        cursors: Mapping[str, str] | None = None,
+        bmc_ages: Mapping[str, float] | None = None,
+    ) -> None:
         settings, now = fleet.spec().sweep, fleet.clock.monotonic()
         names = [node.name for node in nodes]
         self._fleet = fleet
         self._nodes = {node.name: node for node in nodes}
         self._hosts = Rounds(names, settings.every_seconds, settings.longest_pause_seconds, now)
-        self._bmcs = Rounds(names, settings.bmc_every_seconds, settings.longest_pause_seconds, now)
-        self._cursors: dict[str, str] = {}
+        self._bmcs = Rounds(names, settings.bmc_every_seconds, settings.longest_pause_seconds, now, bmc_ages)
+        self._cursors = dict(cursors or {})
+
+    @property
+    def cursors(self) -> Mapping[str, str]:
+        return self._cursors
 
     @property
     def clock(self) -> Clock:
@@ -80,7 +103,8 @@ class Sweeper:
         work = [(self._hosts, name, self._read_host) for name in self._hosts.due(began)]
         work += [(self._bmcs, name, self._read_bmc) for name in self._bmcs.due(began)]
         for number, (rounds, name, outcome) in enumerate(self._side_by_side(work), 1):
-            facts, why = outcome
+            facts, why, findings = outcome
+            swept.findings += [(name, finding) for finding in findings]
             (rounds.read if why is None else rounds.failed)(name, clock.monotonic())
             swept.read += why is None
             if why is not None:
@@ -111,7 +135,17 @@ class Sweeper:
                     pool = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="sweep"))
                     futures |= {pool.submit(read, self._nodes[name]): (rounds, name) for rounds, name, read in part}
             for future in as_completed(futures):
-                yield *futures[future], future.result()
+                rounds, name = futures[future]
+                yield rounds, name, self._outcome(name, future)
+
+    def _outcome(self, name: str, future: Future[_Outcome]) -> _Outcome:
+        """What is no error of ours is a fault of this program; it must not cost the other nodes their readings."""
+        error = future.exception()
+        if error is None:
+            return future.result()
+        why = f"a fault of gpufleet: {type(error).__name__}: {error}"
+        get_run_logger().error("%s: %s", name, why, exc_info=error) if FlowRunContext.get() else None
+        return facts_of_failure(name, self._fleet.clock.now(), "cannot be read", why), why, ()
 
     def _read_host(self, node: Node) -> _Outcome:
         request = ProbeRequest(
@@ -120,10 +154,12 @@ class Sweeper:
         try:
             reading = Probe(self._fleet.file_host(node), node.name).read(request)
         except FleetError as error:
-            return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), error.message), error.message
+            facts = facts_of_failure(node.name, self._fleet.clock.now(), _state(error), error.message)
+            return facts, error.message, ()
+        news = log_findings(reading) if node.name in self._cursors else ()
         if reading.kernel_log is not None and reading.kernel_log.cursor is not None:
             self._cursors[node.name] = reading.kernel_log.cursor
-        return facts_of_probe(node.name, self._fleet.clock.now(), reading), None
+        return facts_of_probe(node.name, self._fleet.clock.now(), reading), None, news
 
     def _read_bmc(self, node: Node) -> _Outcome:
         try:
@@ -131,8 +167,8 @@ class Sweeper:
                 facts = facts_of_bmc(node.name, self._fleet.clock.now(), bmc.read_firmware(), bmc.read_system())
         except (TransientError, ConfigurationError, HardwareFault) as error:
             why = f"BMC: {error.message}"
-            return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), why, "bmc"), why
-        return facts, None
+            return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), why, "bmc"), why, ()
+        return facts, None, ()
 
     def _keep(self, facts: Sequence[NodeFacts], swept: Swept) -> None:
         if not facts:
@@ -151,7 +187,7 @@ def _state(error: FleetError) -> str:
     return next((word for kind, word in _STATES if isinstance(error, kind)), "cannot be read")
 
 
-_Outcome = tuple[NodeFacts, str | None]
+_Outcome = tuple[NodeFacts, str | None, tuple[Finding, ...]]
 _Work = tuple[Rounds, str, Callable[[Node], _Outcome]]
 _Done = tuple[Rounds, str, _Outcome]
 
@@ -181,12 +217,65 @@ def rounds(sweeper: Sweeper, seconds: float) -> Iterator[int]:
         clock.sleep(pause)
 
 
-def announce_arrivals(fleet: Fleet, swept: Swept) -> None:
-    """An event for each node that no source told of before; intake is triggered by it."""
-    spec, now = fleet.spec(), fleet.clock.now()
-    entries = {entry.name: entry for entry in spec.nodes}
-    arrived = [hardware_of_entry(entries[name], spec.site) for name in swept.arrived if name in entries]
-    emit_arrivals([Arrival(hardware, ArrivalSource.SWEEP, now) for hardware in arrived], spec.fleet)
+def begin_sweep(fleet: Fleet) -> Sweeper:
+    """A sweeper that goes on where the run before it ended."""
+    now = fleet.clock.now()
+    seen = {known.node: known.seen.get("bmc") for known in fleet.ledger().facts.current(kinds=())}
+    ages = {node: (now - at).total_seconds() for node, at in seen.items() if at is not None}
+    kept = read_kept(_cursor_file(fleet)) or {}
+    cursors = {node: cursor for node, cursor in kept.items() if isinstance(cursor, str)}
+    return Sweeper(fleet, fleet.spec().inventory(), cursors, ages)
+
+
+def report_health(fleet: Fleet, sweeper: Sweeper, swept: Swept) -> None:
+    """An event for each thing that a kernel said, and for each GPU or node whose health changed to the worse.
+
+    The cursors are kept after that: what a crash cuts off is told again rather than lost.
+    """
+    for node, finding in swept.findings:
+        told = {"subject": finding.subject, "severity": finding.severity.value, "action": finding.action.value}
+        _emit(fleet, node, finding.code, {**told, "code": finding.code, "evidence": finding.evidence})
+    for change in swept.changes:
+        if change.name == "health" and change.new not in (None, OK):
+            _emit(fleet, change.node, str(change.new), {"subject": change.part or "node", "was": change.old})
+    keep(_cursor_file(fleet), dict(sweeper.cursors))
+
+
+def _cursor_file(fleet: Fleet) -> Path:
+    return fleet.folder() / "run" / "kernel_log_cursors.json"
+
+
+def _emit(fleet: Fleet, node: str, what: str, payload: Mapping[str, object]) -> None:
+    get_run_logger().warning("%s: %s: %s", node, what, payload.get("evidence") or payload.get("subject"))
+    emit_event(
+        event=UNHEALTHY,
+        resource={"prefect.resource.id": f"gpufleet.node.{node}", "prefect.resource.name": f"{node} {what}"},
+        related=[
+            {"prefect.resource.id": f"gpufleet.fleet.{fleet.spec().fleet}", "prefect.resource.role": "fleet"},
+        ],
+        payload={"node": node, **payload},
+    )
+
+
+def announce_arrivals(fleet: Fleet) -> None:
+    """An event for each node that was read and never announced; intake is triggered by it.
+
+    What was there when the fleet was first swept has not arrived: it is written down without an event.
+    """
+    spec, path = fleet.spec(), fleet.folder() / "run" / "arrivals.jsonl"
+    first = not path.exists()
+    known = {now.node: now.known.facts for now in fleet.ledger().facts.current(kinds=())}
+    seen = [
+        hardware_of_entry(entry, spec.site, known[entry.name].get("system.serial"))
+        for entry in spec.nodes
+        if "read" in (known.get(entry.name, {}).get(name) for name in ("probe.state", "bmc.state"))
+    ]
+    before = [arrival.hardware for arrival in read_announced(path)]
+    arrived = compare(seen, before, ArrivalSource.SWEEP, fleet.clock.now()).arrivals
+    if not first:
+        emit_arrivals(arrived, spec.fleet)
+    if arrived:
+        add_announced(path, arrived)
 
 
 @step("thin out old numbers", READS)

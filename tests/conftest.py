@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shared machine is slow at times: how long one example takes says nothing.
-settings.register_profile("gpufleet", deadline=None)
+# A shared machine is slow at times: how long one example takes says nothing. In CI the same examples come each time.
+settings.register_profile("gpufleet", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("gpufleet")
 
 ROOT = Path(__file__).resolve().parent.parent

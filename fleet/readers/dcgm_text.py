@@ -98,7 +98,7 @@ def read_policy_violations(text: str) -> tuple[str, ...]:
     )
 
 
-_COUNT = re.compile(r"^\s*(\d+) (GPU|NvSwitch|Switch|CPU)(?:e?s)? found\.?", re.IGNORECASE | re.MULTILINE)
+_COUNT = re.compile(r"^[^\S\n]*(\d+) (GPU|NvSwitch|Switch|CPU)(?:e?s)? found\.?", re.IGNORECASE | re.MULTILINE)
 _CELLS = re.compile(r"\|([^|]*)\|([^|]*)(?:\||$)")
 
 

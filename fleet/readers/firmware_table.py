@@ -7,7 +7,7 @@ import re
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.nvfwupd import NvfwupdRow, plain_version, read_nvfwupd_table
 
-_HEADER = re.compile(r"^\s*AP Name\b.*\bSys Version\b", re.MULTILINE)
+_HEADER = re.compile(r"^[^\S\n]*AP Name\b.*\bSys Version\b", re.MULTILINE)
 
 
 def recognises(text: str) -> bool:

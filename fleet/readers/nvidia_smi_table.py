@@ -24,8 +24,8 @@ _SHORT = 40  # lines; in a longer text one such line is a part of something else
 
 _VERSIONS = re.compile(r"NVIDIA-SMI\s+(?P<tool>\S+)\s+(?:Driver|KMD) Version:\s*(?P<driver>.*?)\s*(?:\||CUDA|$)")
 _CUDA = re.compile(r"CUDA (?:UMD )?Version\s*:\s*(\d+\.\d+)", re.IGNORECASE)
-_TOOL = re.compile(r"^\s*NVIDIA-SMI version\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
-_DRIVER = re.compile(r"^\s*(?:DRIVER|KMD) version\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_TOOL = re.compile(r"^[^\S\n]*NVIDIA-SMI version\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
+_DRIVER = re.compile(r"^[^\S\n]*(?:DRIVER|KMD) version\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 _LINE_CELLS = re.compile(r"\|(.*)\|")
 _WORD = r"(?:On|Off|N/A|ERR!|LOST)"
 _FIRST = re.compile(rf"^\s*(?P<index>\d{{1,3}})\s+(?P<name>\S.*?)\s+(?P<persistence>{_WORD})\s*$")

@@ -16,6 +16,7 @@ _STAMPS = (
     re.compile(r"^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?: "),
     re.compile(r"^\[\d+,\d+\]<std(?:out|err)>:"),
 )
+_BLOCK = re.compile(r"^-{5,}\n([A-Za-z0-9][\w.,\[\]-]*)(?: \(\d+\))?\n-{5,}\n", re.MULTILINE)
 _HOST = re.compile(r"^\s?([A-Za-z0-9][\w.-]*):(?: |\t|$)")
 
 
@@ -46,14 +47,18 @@ def _without_host(lines: Sequence[str]) -> Sequence[str]:
 
 
 def by_host(text: str) -> Mapping[str, str]:
-    """The text of each host, where every line begins with a host's name (pdsh, clush) and there are several hosts.
+    """The text of each host, where each line begins with a host's name (pdsh, clush), or each block (dshbak, clush -b).
 
-    Anything else is one text under the empty name. Two lines of a host at least are needed to take its name for one.
+    Anything else is one text under the empty name. Two hosts with two lines at least are needed to take names for
+    hosts' names; a host with one line is one that could not be asked.
     """
+    blocks = _BLOCK.split(text)
+    if len(blocks) > 3 and not blocks[0].strip():
+        return dict(zip(blocks[1::2], blocks[2::2], strict=True))
     lines = [line for line in _ENDS.split(text) if line.strip()]
     found = [_HOST.match(line) for line in lines]
     counts = Counter(match[1] if match else None for match in found)
-    if None in counts or len(counts) < 2 or min(counts.values()) < 2:
+    if None in counts or sum(count > 1 for count in counts.values()) < 2:
         return {"": text}
     parts: dict[str, list[str]] = {}
     for line, match in zip(lines, found, strict=True):

@@ -85,7 +85,7 @@ def explain(text: str) -> Explanation:
 
 def _documents(text: str) -> list[JsonObject]:
     """The JSON objects of the text that are Redfish; what stands before the first one (headers) is passed over."""
-    start = re.search(r"^\s*[{\[]", text, re.MULTILINE)
+    start = re.search(r"^[^\S\n]*[{\[]", text, re.MULTILINE)
     if start is None:
         return []
     try:

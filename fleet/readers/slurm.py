@@ -15,9 +15,11 @@ from fleet.slurm import gpus_in, holds_nodes, read_scontrol_jobs, read_scontrol_
 from fleet.slurm_json import read_json_jobs, read_json_nodes
 from fleet.slurm_state import read_state
 
-_NODES = re.compile(r"^\s*NodeName=\S+", re.MULTILINE)
-_JOBS = re.compile(r"^\s*JobId=\d+", re.MULTILINE)
-_SINFO = re.compile(r"^\s*(PARTITION|NODELIST|HOSTNAMES?)\b.*\bSTATE\b|^\s*STATE\b.*\bNODELIST\b", re.MULTILINE)
+_NODES = re.compile(r"^[^\S\n]*NodeName=\S+", re.MULTILINE)
+_JOBS = re.compile(r"^[^\S\n]*JobId=\d+", re.MULTILINE)
+_SINFO = re.compile(
+    r"^[^\S\n]*(PARTITION|NODELIST|HOSTNAMES?)\b.*\bSTATE\b|^[^\S\n]*STATE\b.*\bNODELIST\b", re.MULTILINE
+)
 _ERROR = re.compile(r"^(?:\S+: )?(?:scontrol|squeue|sinfo|slurm_\w+)(?:: error:| error:)\s*(?P<text>.+)$", re.MULTILINE)
 _SHOWN = 300
 
@@ -34,6 +36,13 @@ def explain(text: str) -> Explanation:
     document = _document(text)
     if document is not None:
         return _explain_json(document)
+    try:
+        return _explain_text(text)
+    except FleetError as error:  # a record that was cut off
+        return Explanation("slurm", unknown=(f"what the scheduler holds: {error.message}",))
+
+
+def _explain_text(text: str) -> Explanation:
     if _NODES.search(text):
         used = {match[1]: match[2] for match in re.finditer(r"NodeName=(\S+)[^\0]*?\bGresUsed=(\S+)", text)}
         return _explain_nodes(read_scontrol_nodes(text), used)

@@ -164,7 +164,7 @@ def _egress(root: Root) -> dict[str, object]:
 
 
 def _without_password(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url)
+    return re.sub(r"//.*@", "//", url)  # a password may hold / and @; too much cut off is better than too little
 
 
 def _default_routes(root: Root) -> object:

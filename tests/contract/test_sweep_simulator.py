@@ -91,3 +91,22 @@ def _copy(folder: Path) -> Path:
     copy = folder / "fleet-copy.yaml"
     copy.write_text((folder / "fleet.yaml").read_text())
     return copy
+
+
+def test_what_the_kernel_says_between_two_sweeps_is_a_finding_once(fleet: Fleet) -> None:
+    nodes = fleet.spec().inventory()
+    first = Sweeper(fleet, nodes)
+    assert first.round().findings == []
+    _command(fleet, "gpu-0003", "logger", "--", "NVRM: Xid (PCI:0000:3a:00): 79, GPU has fallen off the bus.")
+    second = Sweeper(fleet, nodes, first.cursors)
+    found = [(node, finding.subject, finding.code) for node, finding in second.round().findings]
+    assert found == [("gpu-0003", "gpu 0000:3a:00", "xid.79")]
+    assert Sweeper(fleet, nodes, second.cursors).round().findings == []
+    assert Sweeper(fleet, nodes).round().findings == []  # a log that was never read before is history
+
+
+def test_the_health_of_nodes_and_gpus_is_a_fact(fleet: Fleet) -> None:
+    _swept(fleet)
+    known = fleet.ledger().facts.current()
+    assert {node.known.facts["health"] for node in known} == {"ok"}
+    assert {part.known.facts["health"] for node in known for part in node.parts} == {"ok"}

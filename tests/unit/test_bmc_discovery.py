@@ -194,3 +194,13 @@ def test_captured_service_roots_are_recognised(shared: Path, capture: str) -> No
 def test_other_json_is_no_service_root(body: dict[str, object]) -> None:
     assert not is_service_root(body)
     assert read_service_root(body, "https://10.0.0.1").bmc
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_address_that_takes_the_connection_and_then_says_nothing_is_unclear_and_not_silent(scheme: str) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        found = discover_bmcs(["127.0.0.1"], server.getsockname()[1], scheme, timeout_seconds=0.5)
+    assert (found.silent, [what for _, what in found.unclear]) == (
+        0,
+        ["takes the connection, and says nothing for 0.5 s"],
+    )

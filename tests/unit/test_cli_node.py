@@ -159,6 +159,6 @@ def test_nodes_and_gpus_are_found_by_their_drift(site: CliSite) -> None:
     assert [row["serial"] for row in shown["gpus"]] == ["165000000001"]
     assert site.run("nodes", "--drifted", "--hostlist").stdout == "gpu-0001\n"
     assert site.run("nodes", "--driver", "123", "--hostlist").stdout.strip() == ""
-    assert site.run("nodes", "--csv").stdout.startswith("node,pool,rack,model,driver,state")
+    assert site.run("nodes", "--csv").stdout.startswith("node,pool,rack,model,driver,health,state")
     site.file.with_name("baseline.yaml").unlink()
     assert site.run("nodes", "--drifted").exit_code == 2

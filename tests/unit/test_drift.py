@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.drift_facts import AT, BASELINE, VBIOS, baseline, fleet, good_fleet, gpu, reading, without
 
-from fleet.drift import DriftReport, DriftRow, DriftVerdict, judge_drift, new_drift
+from fleet.drift import DriftReport, DriftRow, DriftVerdict, judge_drift
 from fleet.drift_rules import Mend
 from fleet.facts import NodeFacts, PartFacts
 
@@ -253,26 +253,6 @@ def test_since_when_comes_from_the_history_of_the_node_and_of_the_part() -> None
     report = judge_drift(baseline(), fleet().inventory(), good_fleet(), TODAY, since)
     told = {r.key: r.since for r in report.rows if r.since}
     assert told == since
-
-
-def test_new_drift_is_what_the_report_before_did_not_show() -> None:
-    ecc_off = reading("gpu-0002", gpus=(gpu(1, "gpu-0002", {"ecc_mode": "off"}), gpu(2, "gpu-0002")))
-    before, after = (
-        judge(changed("kernel.running", "5.15.0"), ecc_off),
-        judge(changed("kernel.running", "6.5"), ecc_off),
-    )
-    assert [r.fact for r in new_drift(None, before)] == ["kernel.running", "ecc_mode"]
-    assert new_drift(before, before) == ()
-    assert [(r.fact, r.found) for r in new_drift(before, after)] == [("kernel.running", "6.5")]
-    assert new_drift(before, judge(*good_fleet())) == ()
-
-
-def test_a_replaced_gpu_with_the_same_drift_is_new_drift() -> None:
-    def report(serial: str) -> DriftReport:
-        part = replace(gpu(1, "gpu-0001", {"ecc_mode": "disabled"}), serial=serial)
-        return judge(reading("gpu-0001", gpus=(part, gpu(2, "gpu-0001"))))
-
-    assert [r.part for r in new_drift(report("old"), report("new"))] == ["gpu:new"]
 
 
 @settings(deadline=None, max_examples=30)

@@ -229,3 +229,26 @@ def test_the_command_prints_one_object_and_says_what_it_does_not_know(tmp_path: 
     assert CliRunner().invoke(app, ["explain", str(tmp_path / "none")]).exit_code == 6
     piped = CliRunner().invoke(app, ["explain", "--json"], input=known.read_bytes())
     assert json.loads(piped.stdout)["kind"] == "redfish-task"
+
+
+def test_no_word_of_the_answer_acts_on_a_terminal() -> None:
+    found = explain("NodeName=gpu-1\x1b[2J Arch=x\n   State=DOWN+DRAIN Reason=a\x9b31m\x07 \u202eb [root@2026-01-01T00:00:00]\n")
+    words = [found.findings[0].evidence, *(s.name for s in found.subjects), *found.subjects[0].facts.values()]
+    assert found.findings
+    assert not any(character in word for word in words for character in "\x1b\x9b\x07\u202e")
+
+
+def test_a_lone_surrogate_can_be_printed() -> None:
+    body = '{"error": {"code": "Base.1.0.GeneralError", "message": "\\ud800", "@Message.ExtendedInfo": []}}'
+    assert "\ud800" not in repr(explain(body).findings[0].evidence.encode("utf-8"))
+
+
+def test_slurms_texts_that_nobody_prints_are_no_fault_of_ours() -> None:
+    assert explain("NodeName=a " + " ".join(f"K{n}=V" for n in range(20))).unknown
+    huge = json.dumps({"nodes": [{"name": "a", "state": ["DOWN"], "gres": "gpu:x:" + "9" * 5000}], "meta": {}})
+    assert explain(huge).kind == "slurm-nodes"
+
+
+def test_empty_lines_without_end_are_read_in_passing() -> None:
+    """Each of these expressions once looked at every empty line again from each empty line before it."""
+    assert explain("\n" * 100_000).kind == "unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import httpx
@@ -238,3 +239,24 @@ def test_a_device_without_a_usable_name_is_a_fault_with_its_url(name: str | None
 def test_a_device_that_is_hardly_one_still_has_an_origin() -> None:
     (fault,) = read_devices([{"id": 5}], NetBoxFields(), "https://netbox.lab").faults
     assert fault.origin == "https://netbox.lab device 5"
+
+
+class Trickle(httpx.SyncByteStream):
+    """A byte each ten seconds, without end."""
+
+    def __init__(self, clock: Sleeper) -> None:
+        self.clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self.clock.sleep(10.0)
+            yield b" "
+
+
+def test_a_page_that_trickles_without_end_is_given_up() -> None:
+    clock = Sleeper()
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=Trickle(clock)))
+    client = NetBox("https://netbox.test", TOKEN, clock, timeout_seconds=5.0, transport=transport)
+    with pytest.raises(NodeUnreachable, match="trickles"):
+        client.read_devices()
+    assert clock.monotonic() < 600.0

@@ -234,3 +234,9 @@ def _without(text: str, end: int) -> Callable[[], NodeReading]:
 def test_a_document_that_was_cut_off_is_refused(end: int) -> None:
     with pytest.raises(ConfigurationError):
         _without(document(gpus=GPUS), end)()
+
+
+def test_a_document_that_is_nested_without_end_is_refused() -> None:
+    text = '{"version":1,"at":1,"sections":{"x":' + "[" * 700 + '"\\u0001"' + "]" * 700 + "}}"
+    with pytest.raises(ConfigurationError):
+        read_node(text)

@@ -98,3 +98,15 @@ def test_a_number_without_end_is_infinite_and_no_error() -> None:
 @pytest.mark.parametrize("text", ['{"' * 20000, "[" * 20000, "{" * 20000, '{"a":' * 20000, "", "no json"])
 def test_nesting_without_end_is_no_document(text: str) -> None:
     assert find_json(text, _is_wanted) is None
+
+
+def test_blocks_of_dshbak_and_clush_are_split_by_their_hosts() -> None:
+    line = "-" * 15
+    text = f"{line}\ngpu-[1-2] (2)\n{line}\na\nb\n{line}\ngpu-3\n{line}\nc\n"
+    assert by_host(text) == {"gpu-[1-2]": "a\nb\n", "gpu-3": "c\n"}
+
+
+def test_a_host_that_could_not_be_asked_does_not_mix_the_others() -> None:
+    text = "a1: x\na1: y\na2: x\na2: z\na3: ssh: connect to host a3 port 22: Connection timed out\n"
+    assert by_host(text)["a1"] == "x\ny\n"
+    assert by_host(text)["a3"].startswith("ssh:")

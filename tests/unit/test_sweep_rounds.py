@@ -33,3 +33,18 @@ def test_a_node_that_does_not_answer_is_asked_ever_more_seldom_and_after_all_oth
     assert (rounds.failing("down"), rounds.due(now)[-1]) == (True, "down")
     rounds.read("down", now)
     assert not rounds.failing("down")
+
+
+def test_a_bmc_that_was_busy_is_not_left_alone_until_its_turn_hours_later() -> None:
+    rounds = Rounds(["a"], 21600.0, 3600.0, now=0.0)
+    rounds.failed("a", 0.0)
+    assert rounds.next_due() == 300.0
+    rounds.read("a", 300.0)
+    assert rounds.next_due() == 21900.0
+
+
+def test_a_node_that_is_down_for_good_is_asked_for_ever() -> None:
+    rounds = Rounds(["a"], 1.0, 1.0, now=0.0)
+    for second in range(2000):
+        rounds.failed("a", float(second))
+    assert rounds.next_due() == 2000.0
