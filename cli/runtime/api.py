@@ -42,11 +42,8 @@ def start_deployment(port: int, auth: str, name: str, timeout_seconds: float = 1
     return isinstance(run, dict)
 
 
-def stillborn_runs(port: int, auth: str, alive: set[str], timeout_seconds: float = 10.0) -> list[str] | None:
-    """Ids of the flow runs that are Pending and have no process; `alive` are those that have one.
-
-    None where the server did not answer. To be asked only while no worker runs.
-    """
+def pending_runs(port: int, auth: str, timeout_seconds: float = 10.0) -> list[str] | None:
+    """Ids of the flow runs that a worker took up and that have not begun. None where the server did not answer."""
     wanted = {
         "flow_runs": {"state": {"type": {"any_": ["PENDING"]}}},
         "work_pools": {"name": {"any_": [POOL]}},
@@ -54,8 +51,7 @@ def stillborn_runs(port: int, auth: str, alive: set[str], timeout_seconds: float
     answer = _ask("POST", "/api/flow_runs/filter", port, timeout_seconds, auth, json.dumps(wanted))
     if not isinstance(answer, list):
         return None
-    ids = (str(run.get("id")) for run in answer if isinstance(run, dict))
-    return [id for id in ids if id not in alive]
+    return [str(run.get("id")) for run in answer if isinstance(run, dict)]
 
 
 def crash_run(port: int, auth: str, run: str, message: str, timeout_seconds: float = 10.0) -> bool:

@@ -76,13 +76,16 @@ def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
             pool.submit(_import_prefect)  # while the server starts on the other core
         server = wait_until_healthy(folder, server, say)
     say(f"server: {'started' if new_server else 'runs already'}, pid {server.pid}, http://{HOST}:{server.port}")
+    doubtful: set[str] = set()
     if _status(folder, "worker").state != "running":
-        _end_stillborn_runs(folder, server.port, say)
+        doubtful = _end_stillborn_runs(folder, server.port, say)
     worker, new_worker = ensure_worker(folder, server.port, say)
     if stale:
         _register(spec, folder, fingerprint, applied, say)
     if new_worker:
         wait_until_online(folder, server.port, worker)
+    if doubtful:
+        _end_stillborn_runs(folder, server.port, say, doubtful)
     say(f"worker: {'online' if new_worker else 'runs already'}, pid {worker.pid}")
     if applied:  # a flow process may have died alone, while server and worker run
         _reconcile_now(folder, server.port, say)
@@ -156,20 +159,25 @@ def _reconcile_now(folder: RunFolder, port: int, say: Say) -> None:
     say("reconcile: could not be started now; its schedule does it a little later")
 
 
-def _end_stillborn_runs(folder: RunFolder, port: int, say: Say) -> None:
+def _end_stillborn_runs(folder: RunFolder, port: int, say: Say, doubtful: set[str] | None = None) -> set[str]:
     """End flow runs that a dead worker had taken up without starting them: no worker would ever run them.
 
-    They hold their concurrency slots, and their operations would wait for them.
+    They hold their concurrency slots, and their operations would wait for them. Returns those that still have a
+    process: it may begin, or die at its first output, which went to the worker. Asked again with these as
+    `doubtful`, only they are looked at: others may be a new worker's.
     """
-    alive = flow_runs_with_process(folder.path)
     for _ in range(10):  # right after its start the server has its database locked at times
-        runs = api.stillborn_runs(port, folder.auth(), alive)
-        if runs is not None:
-            ended = [api.crash_run(port, folder.auth(), run, "its worker died before it began") for run in runs]
+        pending = api.pending_runs(port, folder.auth())
+        if pending is not None:
+            alive = flow_runs_with_process(folder.path)
+            looked_at = [run for run in pending if doubtful is None or run in doubtful]
+            dead = [run for run in looked_at if run not in alive]
+            ended = [api.crash_run(port, folder.auth(), run, "its worker died before it began") for run in dead]
             if any(ended):
                 say(f"flow runs: {sum(ended)} had not begun when their worker died; they are taken up anew")
-            return
+            return set(looked_at) & alive
         time.sleep(0.5)
+    return set()
 
 
 def _import_prefect() -> None:

@@ -6,10 +6,12 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
-from cli.runtime import api
+from cli.runtime import api, lifecycle
+from cli.runtime.files import RunFolder
 
 
 class FakePrefect(HTTPServer):
@@ -57,14 +59,28 @@ def prefect() -> Iterator[FakePrefect]:
     server.server_close()
 
 
-def test_a_pending_run_without_a_process_is_stillborn(prefect: FakePrefect) -> None:
-    assert api.stillborn_runs(prefect.server_port, "u:p", {"run-2"}) == ["run-1"]
+def test_what_a_worker_took_up_and_did_not_begin_is_pending(prefect: FakePrefect) -> None:
+    assert api.pending_runs(prefect.server_port, "u:p") == ["run-1", "run-2"]
     assert prefect.asked_for == [["PENDING"]]
+
+
+def test_a_run_whose_process_dies_after_its_worker_is_ended_at_the_second_look(
+    prefect: FakePrefect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "fleet.yaml")
+    folder.create()
+    said: list[str] = []
+    monkeypatch.setattr(lifecycle, "flow_runs_with_process", lambda _: {"run-2"})
+    doubtful = lifecycle._end_stillborn_runs(folder, prefect.server_port, said.append)
+    assert (doubtful, prefect.crashed) == ({"run-2"}, ["run-1"])
+    monkeypatch.setattr(lifecycle, "flow_runs_with_process", lambda _: set())
+    assert lifecycle._end_stillborn_runs(folder, prefect.server_port, said.append, doubtful) == set()
+    assert prefect.crashed == ["run-1", "run-2"]
 
 
 def test_a_server_that_does_not_answer_is_not_taken_for_one_without_such_runs(prefect: FakePrefect) -> None:
     prefect.away = True
-    assert api.stillborn_runs(prefect.server_port, "u:p", set()) is None
+    assert api.pending_runs(prefect.server_port, "u:p") is None
 
 
 def test_a_stillborn_run_is_set_to_crashed(prefect: FakePrefect) -> None:
