@@ -1,0 +1,1 @@
+"""Pure readers of checkpoint folders: a listing in, the newest complete checkpoint out."""
