@@ -49,6 +49,7 @@ class NetBox:
         """`url` is NetBox's own, with its path where it has one. Raises ConfigurationError for a wrong one."""
         self.url = _base(url)
         self._clock = clock
+        self._token = token.strip().encode()
         self._page_seconds = _PAGE_TIMEOUTS * timeout_seconds
         headers = {"Accept": "application/json", "User-Agent": "gpufleet", "Authorization": _authorization(token)}
         if transport is None:
@@ -65,7 +66,7 @@ class NetBox:
         TransientError where it keeps asking for patience or the list changed while it was read.
         """
         query: Query = (*filters, ("limit", str(_PAGE)))
-        found: dict[object, JsonObject] = {}
+        found: dict[str, JsonObject] = {}
         asked: set[Query] = set()
         count: float | None = None
         while query not in asked and len(asked) < _MOST_PAGES:
@@ -78,7 +79,7 @@ class NetBox:
                 break
             count = total
             for device in objects_at(page, "results"):
-                found[value_at(device, "id")] = device
+                found[json.dumps(value_at(device, "id"), sort_keys=True)] = device
             following = text_at(page, "next")
             if following is None:
                 if len(found) == count:
@@ -116,7 +117,8 @@ class NetBox:
                     if self._clock.monotonic() > deadline:
                         raise httpx.ReadTimeout("a page trickles and does not end")
             headers = {key: value for key, value in response.headers.items() if key != "content-encoding"}
-            return httpx.Response(response.status_code, headers=headers, content=bytes(content))
+            told = bytes(content).replace(self._token, b"(the token)")  # a proxy's error page may repeat what was sent
+            return httpx.Response(response.status_code, headers=headers, content=told)
         except httpx.RequestError as error:
             return error
 

@@ -207,7 +207,7 @@ def test_a_library_that_crashes_takes_one_gpu_with_it(node: FakeNode) -> None:
 def test_a_driver_of_another_version_than_the_library_is_asked_by_nvidia_smi(node: FakeNode) -> None:
     node.command("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
     seen = read(node, {"init": "!18"})
-    assert (seen.nvml_error, seen.gpu_source, seen.gpus) == (18, "nvidia-smi", ())
+    assert (seen.nvml_error, seen.gpu_source, seen.gpus) == (18, "nvidia-smi", None)
     assert seen.smi is not None
     assert seen.smi.errors
 

@@ -218,3 +218,8 @@ def test_every_settled_case_of_the_facts_comes_out(shared: Path) -> None:
     for case in cases:
         end = branch_end(case["input"]["branch"], date.fromisoformat(case["input"]["on"]))
         assert end.support == case["expected"], case
+
+
+def test_a_retention_beyond_the_calendar_is_its_last_day() -> None:
+    text = "version: 1\nbranches:\n  R625: {kind: PB, released: 9999-12, ends: 9999-12, source: a test}\n"
+    assert branch_end("R625", TODAY, extend(load_catalog(), text, "own.yaml")).retention_ends == date.max

@@ -232,7 +232,8 @@ def test_the_command_prints_one_object_and_says_what_it_does_not_know(tmp_path: 
 
 
 def test_no_word_of_the_answer_acts_on_a_terminal() -> None:
-    found = explain("NodeName=gpu-1\x1b[2J Arch=x\n   State=DOWN+DRAIN Reason=a\x9b31m\x07 \u202eb [root@2026-01-01T00:00:00]\n")
+    reason = "a\x9b31m\x07 \u202eb [root@2026-01-01T00:00:00]"
+    found = explain(f"NodeName=gpu-1\x1b[2J Arch=x\n   State=DOWN+DRAIN Reason={reason}\n")
     words = [found.findings[0].evidence, *(s.name for s in found.subjects), *found.subjects[0].facts.values()]
     assert found.findings
     assert not any(character in word for word in words for character in "\x1b\x9b\x07\u202e")

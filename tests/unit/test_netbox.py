@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -260,3 +261,17 @@ def test_a_page_that_trickles_without_end_is_given_up() -> None:
     with pytest.raises(NodeUnreachable, match="trickles"):
         client.read_devices()
     assert clock.monotonic() < 600.0
+
+
+def test_a_page_that_repeats_the_token_does_not_bring_it_into_the_message() -> None:
+    with netbox([]) as server:
+        server.first = [(400, {}, json.dumps({"detail": f"you sent {server.authorization}"}))]
+        with pytest.raises(FleetError) as caught:
+            read(server)
+    assert TOKEN not in str(caught.value)
+    assert "(the token)" in str(caught.value)
+
+
+def test_an_id_that_is_no_number_is_an_id() -> None:
+    with netbox([device(1, id=[1]), device(2, id={"a": 1})]) as server:
+        assert read(server) == ["gpu-0001", "gpu-0002"]
