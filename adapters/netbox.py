@@ -26,7 +26,7 @@ _PAGE = 500
 _MOST_PAGES = 2_000
 _LARGEST_PAGE = 64 * 2**20
 _ATTEMPTS = 6
-_PATIENCE_SECONDS = 300.0  # all waits of one request together
+_PATIENCE_SECONDS = 300.0  # one page with all its waits; no further try begins after it
 _FIRST_WAIT_SECONDS = 1.0
 _PAGE_TIMEOUTS = 4.0  # times the timeout of one read
 _TOKEN = re.compile(r"[\x21-\x7e]{8,200}")
@@ -92,17 +92,16 @@ class NetBox:
 
     def _page(self, query: Query) -> JsonObject:
         """One page; waits and asks again where NetBox wants patience."""
-        waited = 0.0
+        began = self._clock.monotonic()
         for attempt in range(_ATTEMPTS):
             answer = self._ask(query)
             if isinstance(answer, httpx.Response) and answer.status_code != 429 and answer.status_code < 500:
                 return self._read(answer)
             wait = _retry_after(answer, self._clock) if isinstance(answer, httpx.Response) else None
             wait = min(_FIRST_WAIT_SECONDS * 2**attempt, 30.0) if wait is None else wait
-            if attempt == _ATTEMPTS - 1 or waited + wait > _PATIENCE_SECONDS:
+            if attempt == _ATTEMPTS - 1 or self._clock.monotonic() - began + wait > _PATIENCE_SECONDS:
                 raise self._gave_up(answer, wait)
             self._clock.sleep(wait)
-            waited += wait
         raise AssertionError("the last turn returns or raises")
 
     def _ask(self, query: Query) -> httpx.Response | httpx.RequestError:

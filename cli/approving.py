@@ -73,7 +73,7 @@ def _resume(run: str, decision: Decision, principal: str) -> None:
     form = {"decision": decision.value, "approver": principal, "signature": RECORDED, "comment": "gpufleet approve"}
     for _ in range(_TRIES):
         try:
-            if resume_run(run, form) or run_condition(run, datetime.now(UTC)) not in ("under_way", "suspended"):
+            if resume_run(run, form) or run_condition(run, datetime.now(UTC)) not in ("under_way", "stuck", "suspended"):
                 return
         except TransientError:
             return

@@ -60,7 +60,7 @@ def drift(
     Example: gpufleet drift --node 'gpu-[0001-0016]' --fact 'firmware.*' --csv
 
     Exit codes: 0 as it should be; 1 something drifted, or versions are mixed in a domain or a job; 2 the baseline
-    or the fleet file is wrong; 3 something is unknown and nothing drifted; 6 no such pool, rack or node.
+    or the fleet file is wrong; 3 something is unknown and nothing drifted; 6 no such pool, rack, node or fact.
     """
     if as_json and as_csv:
         raise typer.BadParameter("give one of --json and --csv")
@@ -87,11 +87,14 @@ def _chosen(spec: FleetSpec, pool: str | None, rack: str | None, hostlist: str |
     strangers = sorted(set(names or ()) - {entry.name for entry in spec.nodes})
     if strangers:
         raise PreconditionError(f"the fleet file has no node {', '.join(strangers[:8])}")
-    return frozenset(
+    chosen = frozenset(
         entry.name
         for entry in spec.nodes
         if pool in (None, entry.pool) and rack in (None, entry.rack) and (names is None or entry.name in names)
     )
+    if not chosen and spec.nodes:  # nothing judged would look like everything in order
+        raise PreconditionError("no node fits --pool, --rack and --node together; nothing was judged")
+    return chosen
 
 
 def _answer(fleet: Fleet, baseline: BaselineSpec, chosen: frozenset[str], fact: str | None) -> DriftAnswer:
@@ -103,7 +106,11 @@ def _answer(fleet: Fleet, baseline: BaselineSpec, chosen: frozenset[str], fact: 
     jobs, silent = _jobs(fleet)
     report = judge_drift(baseline, nodes, facts, fleet.clock.now().date(), since)
     wants = _fact_filter(fact)
-    rows = tuple(row for row in report.rows if row.node in chosen and wants(row.fact))
+    judged = [row for row in report.rows if row.node in chosen]
+    rows = tuple(row for row in judged if wants(row.fact))
+    if judged and not rows:
+        names = ", ".join(sorted({row.fact for row in judged})[:12])
+        raise PreconditionError(f"no fact {fact!r} is judged here; there are {names}")
     mixed = judge_homogeneity(nodes, facts, jobs)
     groups = tuple(group for group in mixed.mixed if group.nodes & chosen and wants(group.fact))
     pools = {node.pool for node in nodes if node.name in chosen}

@@ -37,6 +37,8 @@ def sweep(
     known = {node.name: node for node in opened.spec().inventory()}
     names = expand(nodes) if nodes is not None else tuple(known)
     strangers = [name for name in names if name not in known]
+    if not names and known:
+        raise PreconditionError("no node is named; leave NODES out to read the whole fleet")
     if strangers:
         raise PreconditionError(f"the fleet file has no node {', '.join(strangers[:8])}")
     opened.sync_inventory()

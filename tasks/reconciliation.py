@@ -34,7 +34,7 @@ def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:
     run = operation.flow_run_id
     condition = run_condition(run, fleet.clock.now())
     if condition == "stuck" and run is not None:
-        crash_run(run, "its worker died before it began")
+        crash_run(run, "its process died before it claimed the operation")
         condition = "over"
     if condition == "under_way" and operation.runner is None:
         return None
