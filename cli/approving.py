@@ -73,7 +73,8 @@ def _resume(run: str, decision: Decision, principal: str) -> None:
     form = {"decision": decision.value, "approver": principal, "signature": RECORDED, "comment": "gpufleet approve"}
     for _ in range(_TRIES):
         try:
-            if resume_run(run, form) or run_condition(run, datetime.now(UTC)) not in ("under_way", "stuck", "suspended"):
+            over = run_condition(run, datetime.now(UTC)) not in ("under_way", "stuck", "suspended")
+            if over or resume_run(run, form):
                 return
         except TransientError:
             return
