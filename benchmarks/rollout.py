@@ -102,7 +102,7 @@ def prepare(fleet: Path, poll_seconds: float) -> None:
     tree["gate"] = {"required": 0}
     tree["bmc"]["poll_seconds"] = poll_seconds
     for pool in tree["pools"].values():
-        pool["waves"] |= {"bake_seconds": 0.0, "canary": 8, "factor": 4.0}  # five waves rather than ten
+        pool["waves"] |= {"bake_seconds": 0.0, "canary": 64, "factor": 16.0}  # three waves rather than ten
         pool["breaker"] = {"share": 1.0, "window_seconds": 60.0, "floor_nodes": 0}
     fleet.write_text(yaml.safe_dump(tree, sort_keys=False))
 
