@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fleet.errors import ConfigurationError, FleetError, NodeUnreachable, TransientError
+from fleet.json_values import printable
 from fleet.node_reading import NodeReading, read_node
 from fleet.ports import CommandResult, FileHost
 from node.build import build_probe
@@ -99,7 +100,7 @@ class Probe:
         raise self._fault(result, bool(begun))
 
     def _fault(self, result: CommandResult, begun: bool) -> FleetError:
-        said = (result.stderr.strip() or result.stdout.strip())[-300:]
+        said = str(printable(result.stderr.strip() or result.stdout.strip()))[-300:]
         shown = (said,) if said else ()
         if begun:
             return TransientError("the probe's document was cut off", node=self._node, evidence=shown)

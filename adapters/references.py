@@ -19,12 +19,21 @@ def read_secret(ref: SecretRef, folder: Path, what: str) -> str:
         value = os.environ.get(ref.env)
         if value is None:
             raise ConfigurationError(f"{what}: environment variable {ref.env} is not set")
-        return value
+        return _not_empty(value, f"{what}: environment variable {ref.env}")
     path = folder / str(ref.file)
     try:
-        return path.read_text(encoding="utf-8").rstrip("\n")
+        return _not_empty(path.read_text(encoding="utf-8").rstrip("\n"), f"{what}: {path}")
     except OSError as error:
         raise ConfigurationError(f"{what}: cannot read {path}: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ConfigurationError(f"{what}: {path} is not UTF-8 text") from error
+
+
+def _not_empty(secret: str, where: str) -> str:
+    """An empty one would be tried on every BMC, and refused logins lock accounts."""
+    if not secret:
+        raise ConfigurationError(f"{where} is empty")
+    return secret
 
 
 def key_path(ref: SecretRef, folder: Path) -> Path:

@@ -60,7 +60,7 @@ def drift(
     Example: gpufleet drift --node 'gpu-[0001-0016]' --fact 'firmware.*' --csv
 
     Exit codes: 0 as it should be; 1 something drifted, or versions are mixed in a domain or a job; 2 the baseline
-    or the fleet file is wrong; 3 something is unknown and nothing drifted; 6 no such pool, rack, node or fact.
+    or the fleet file is wrong; 3 something is unknown and nothing drifted; 6 no such pool, rack or node.
     """
     if as_json and as_csv:
         raise typer.BadParameter("give one of --json and --csv")
@@ -108,14 +108,12 @@ def _answer(fleet: Fleet, baseline: BaselineSpec, chosen: frozenset[str], fact: 
     wants = _fact_filter(fact)
     judged = [row for row in report.rows if row.node in chosen]
     rows = tuple(row for row in judged if wants(row.fact))
-    if judged and not rows:
-        names = ", ".join(sorted({row.fact for row in judged})[:12])
-        raise PreconditionError(f"no fact {fact!r} is judged here; there are {names}")
     mixed = judge_homogeneity(nodes, facts, jobs)
     groups = tuple(group for group in mixed.mixed if group.nodes & chosen and wants(group.fact))
     pools = {node.pool for node in nodes if node.name in chosen}
     notes = [
         *(f"pool {pool} has no baseline: {n} not judged" for pool, n in report.not_judged.items() if pool in pools),
+        *((f"the baseline judges no fact {fact!r}",) if judged and not rows else ()),
         *((f"read, and not in the fleet file: {hostlist_of(report.strangers)}",) if report.strangers else ()),
         *silent,
     ]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rich.text import Text
 
-from cli.session import console, plain_table
+from cli.session import console, csv_cell, plain_table
 from fleet.drift import DriftReport, DriftRow, DriftVerdict
 from fleet.errors import ConfigurationError
 from fleet.findings import Finding
@@ -80,7 +80,7 @@ def to_csv(rows: Iterable[DriftRow]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_cells(row) for row in rows)
+    writer.writerows({name: csv_cell(cell) for name, cell in _cells(row).items()} for row in rows)
     return text.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -207,7 +208,8 @@ def _refuse(faults: tuple[Fault, ...], as_json: bool) -> None:
 
 
 def _write(path: Path, text: str, plan: ImportPlan) -> Path:
-    """Write the new fleet file in one step; the old one's new place."""
+    """Write the new fleet file in one step, where a link leads to as well; the old one's new place."""
+    path = path.resolve()
     changed = {name: {change.field: change.new for change in fields} for name, fields in plan.changed.items()}
     new = edit_fleet(text, str(path), plan.added, changed)
     if decode_fleet(path) != text:
@@ -215,8 +217,15 @@ def _write(path: Path, text: str, plan: ImportPlan) -> Path:
         raise typer.Exit(REFUSED)
     kept = path.with_name(f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}.old")
     mode = path.stat().st_mode & 0o777
-    for target, content in ((kept, text), (fresh := path.with_name(f".{path.name}.{os.getpid()}"), new)):
-        target.touch(mode)
-        target.write_bytes(content.encode())
-    fresh.replace(path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        for target, content in ((kept, text), (fresh, new)):
+            target.touch(mode)
+            target.write_bytes(content.encode())
+        fresh.replace(path)
+    except OSError as error:  # a full disk: half a copy helps nobody
+        for target in (kept, fresh):
+            with suppress(OSError):
+                target.unlink(missing_ok=True)
+        raise OSError(error.errno, f"{error.strerror}; the fleet file is as it was", str(path)) from error
     return kept

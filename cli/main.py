@@ -5,6 +5,9 @@ Exit codes are documented in cli/exit_codes.py and in each command's help.
 
 from __future__ import annotations
 
+import io
+import sys
+
 import typer
 
 from cli.audit import audit_app
@@ -44,4 +47,7 @@ for command in (
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # in a terminal that is not UTF-8 a letter is lost, not the answer
+            stream.reconfigure(errors="replace")
     app()

@@ -7,6 +7,7 @@ import getpass
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from fleet.errors import (
     RolloutHalted,
     TransientError,
 )
+from fleet.json_values import printable
 
 if TYPE_CHECKING:
     from blocks.fleet import Fleet
@@ -95,8 +97,15 @@ def print_csv(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) ->
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({column: csv_cell(row.get(column)) for column in columns} for row in rows)
     typer.echo(text.getvalue(), nl=False)
+
+
+def csv_cell(value: object) -> object:
+    """The value; a text that a spreadsheet would run as a formula gets an apostrophe, as nodes name their parts."""
+    text = str(value)
+    formula = text[:1] in set("=+-@\t\r") and not re.fullmatch(r"[+-]?[0-9.]+", text)
+    return f"'{text}" if formula else value
 
 
 def print_json(value: object) -> None:
@@ -150,4 +159,4 @@ def exit_code(error: FleetError) -> ExitCode:
 
 
 def _escape(text: str) -> str:
-    return text.replace("[", "\\[")
+    return str(printable(text)).replace("[", "\\[")

@@ -77,7 +77,8 @@ def read_node(text: str) -> NodeReading:
         raise ConfigurationError("the node's answer is no probe document: it is not JSON") from error
     version = value_at(document, "version")
     if version != VERSION or isinstance(version, bool):
-        raise ConfigurationError(f"the probe's document has version {version!r}, this gpufleet reads {VERSION}")
+        told = repr(version)[:40]
+        raise ConfigurationError(f"the probe's document has version {told}, this gpufleet reads {VERSION}")
     at = number_at(document, "at")
     if at is None or not 0 <= at < 1e11:
         raise ConfigurationError("the probe's document does not say when it was made")

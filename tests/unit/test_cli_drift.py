@@ -19,6 +19,7 @@ from unit.drift_facts import AT, BASELINE, good_fleet, gpu, reading, without
 
 from blocks.scheduler import SharedScheduler
 from cli.drift import drift
+from cli.session import csv_cell
 from fleet.errors import SchedulerUnreachable
 from fleet.facts import NodeFacts
 from fleet.model import Job
@@ -221,3 +222,17 @@ def test_text_in_brackets_is_shown_letter_by_letter(site: Site) -> None:
     shown = site.run().stdout
     assert "[red]uname[/red] failed" in shown
     assert "[bold]Debian" in shown
+
+
+def test_nodes_and_facts_that_fit_nothing_do_not_look_like_order(site: Site) -> None:
+    nothing = site.run("--node", "")
+    assert (nothing.exit_code, nothing.stdout) == (6, "")
+    assert "the baseline judges no fact 'driver_loaded'" in site.run("--fact", "driver_loaded").stdout
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [("=cmd|x", "'=cmd|x"), ("@SUM(A1)", "'@SUM(A1)"), ("-2+3", "'-2+3"), ("-5", "-5"), ("ok", "ok"), (None, None)],
+)
+def test_a_spreadsheet_runs_no_cell_of_ours(cell: str | None, told: str | None) -> None:
+    assert csv_cell(cell) == told

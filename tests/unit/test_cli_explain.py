@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -48,3 +50,11 @@ def test_a_sick_gpu_is_not_overwritten_by_another_hosts_where_one_host_could_not
     output = CliRunner().invoke(app, ["explain", str(file)]).output
     assert "gpu-1 gpu 0: ecc.row_remap_failed" in output
     assert "cannot be told: gpu-3: nothing of it is known" in output
+
+
+def test_a_terminal_that_is_not_utf_8_loses_a_letter_and_not_the_answer() -> None:
+    line = "[ 1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=M\u00fcller, GPU has fallen off the bus.\n"
+    command = [sys.executable, "-m", "cli", "explain"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, input=line.encode(), capture_output=True, env=environment, check=False)
+    assert (ended.returncode, b"xid.79" in ended.stdout) == (0, True), ended.stderr

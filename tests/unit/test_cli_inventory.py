@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -275,3 +276,25 @@ def test_a_record_of_announcements_that_is_damaged_stops_the_discovery(site: Sit
     with pytest.raises(ConfigurationError):
         read_announced(record)
     assert site.run("discover", "10.0.0.0/30").exit_code == 2
+
+
+def test_a_fleet_file_behind_a_link_is_written_where_the_link_leads(site: Site) -> None:
+    real = site.file.with_name("kept") / "fleet.yaml"
+    real.parent.mkdir()
+    site.file.replace(real)
+    site.file.symlink_to(real)
+    assert site.run("import", site.csv(CSV), "--yes").exit_code == 0
+    assert site.file.is_symlink()
+    assert "gpu-0003" in real.read_text()
+
+
+def test_a_full_disk_leaves_the_fleet_file_and_no_half_copy(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path, __: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = site.csv(CSV)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = site.run("import", path, "--yes")
+    assert result.exit_code == 1
+    assert "the fleet file is as it was" in " ".join(result.output.split())
+    assert (site.file.read_text(), site.kept()) == (FLEET, [])

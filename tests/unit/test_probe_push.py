@@ -71,6 +71,7 @@ def test_a_document_with_another_exit_status_is_still_a_document() -> None:
         (Finished(127, "", "sh: not found"), ConfigurationError, r"exit status 127\): sh: not found"),
         (Finished(1, "", "Traceback\nMemoryError"), ConfigurationError, r"exit status 1\): MemoryError"),
         (Finished(0, "", ""), ConfigurationError, "runs no commands, it answers: nothing"),
+        (Finished(0, "no login \x1b[2J", ""), ConfigurationError, "answers: no login \ufffd"),
         (Finished(-1, "", ""), NodeUnreachable, "ended by a signal"),
         (Finished(0, ANSWER[:60], ""), TransientError, "cut off"),
         (Finished(0, ANSWER.replace('"version": 1', '"version": 2'), ""), ConfigurationError, "version 2"),

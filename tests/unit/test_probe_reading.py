@@ -240,3 +240,9 @@ def test_a_document_that_is_nested_without_end_is_refused() -> None:
     text = '{"version":1,"at":1,"sections":{"x":' + "[" * 700 + '"\\u0001"' + "]" * 700 + "}}"
     with pytest.raises(ConfigurationError):
         read_node(text)
+
+
+def test_a_version_without_end_is_cut_in_the_message() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_node(json.dumps({"version": "9" * 1_000_000, "at": 1.0}))
+    assert len(str(caught.value)) < 200

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters.references import check_references
-from fleet.config import parse_fleet
+from adapters.references import check_references, read_secret
+from fleet.config import SecretRef, parse_fleet
 from fleet.errors import ConfigurationError
 
 FILE = """\
@@ -39,8 +39,14 @@ def test_a_whole_set_is_no_fault_and_a_wrong_key_is(tmp_path: Path, monkeypatch:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     monkeypatch.setenv("LAB_KEY", str(key))
     for name in ("bmc_password", "known_hosts", "trusted", "signers", "train_signers"):
-        (tmp_path / name).write_text("")
+        (tmp_path / name).write_text("x\n" if name == "bmc_password" else "")
     check_references(spec, tmp_path)
     key.write_text("no key at all")
     with pytest.raises(ConfigurationError, match="holds no private key"):
         check_references(spec, tmp_path)
+
+
+def test_an_empty_secret_is_not_tried_on_every_bmc(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("\n")
+    with pytest.raises(ConfigurationError, match="password is empty"):
+        read_secret(SecretRef(file="password"), tmp_path, "bmc.password")
