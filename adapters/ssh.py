@@ -105,7 +105,9 @@ class SshHost:
             try:
                 yield channel
             finally:
-                channel.close()
+                # where the connection broke meanwhile there is nothing left to close, and the answer still counts
+                with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+                    channel.close()
         finally:
             self._channels.release()
 

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from adapters.known_hosts import KnownHosts
+from adapters.local import Finished
 from adapters.ssh import SshAccess, SshHost, parse_key, read_key
 from fleet.errors import ConfigurationError, HostKeyChanged, NodeUnreachable
 
@@ -87,3 +90,23 @@ def test_a_server_that_never_speaks_is_unreachable_within_the_timeout() -> None:
         access = SshAccess("ops", paramiko.ECDSAKey.generate(), None, connect_timeout_seconds=0.3)
         with pytest.raises(NodeUnreachable, match="gpu1: no SSH session"):
             SshHost("gpu1", address, access).run(("true",))
+
+
+class BrokenChannel:
+    """Has answered; then its connection breaks."""
+
+    def close(self) -> None:
+        raise EOFError
+
+
+def test_a_connection_that_breaks_after_the_answer_does_not_cost_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = paramiko.Ed25519Key.from_private_key(io.StringIO(_new_key()))
+    host = SshHost("gpu1", "127.0.0.1:22", SshAccess("root", key, None, 1.0))
+    monkeypatch.setattr(host, "_open_channel", lambda _: BrokenChannel())
+    monkeypatch.setattr(host, "_exchange", lambda *_: Finished(0, "well", ""))
+    assert host.run(("true",)).stdout == "well"
+
+
+def _new_key() -> str:
+    private = Ed25519PrivateKey.generate()
+    return private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
