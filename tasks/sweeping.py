@@ -144,7 +144,8 @@ class Sweeper:
         if error is None:
             return future.result()
         why = f"a fault of gpufleet: {type(error).__name__}: {error}"
-        get_run_logger().error("%s: %s", name, why, exc_info=error) if FlowRunContext.get() else None
+        if FlowRunContext.get() is not None:  # `gpufleet sweep` has no run to log to, and prints the reason
+            get_run_logger().error("%s: %s", name, why, exc_info=error)
         return facts_of_failure(name, self._fleet.clock.now(), "cannot be read", why), why, ()
 
     def _read_host(self, node: Node) -> _Outcome:
