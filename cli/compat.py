@@ -11,6 +11,7 @@ import typer
 from cli.exit_codes import FAILED, PROBLEMS
 from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_json
 from fleet.catalog_data import Catalog, load_catalog
+from fleet.compat_arguments import cuda_argument, day_argument, driver_argument, name_argument
 from fleet.compat_rules import AppliedRule, Effect, KernelModules, MemoryMode, Platform
 from fleet.compatibility import CompatibilityVerdict, Verdict, judge
 from fleet.end_of_life import (
@@ -24,7 +25,7 @@ from fleet.end_of_life import (
     catalog_ends,
     lifecycle_rows,
 )
-from fleet.errors import ConfigurationError, PreconditionError
+from fleet.errors import PreconditionError
 from fleet.hostlist import compress
 from fleet.operator_catalog import extend
 
@@ -55,11 +56,15 @@ def compat(
 
     Example: gpufleet compat --gpu V100 --driver 590 --cuda 13.0 --json
 
-    Exit codes: 0 ok, also only with cuda-compat; 1 refused; 2 the command line or the catalogue file is wrong;
-    3 unknown; 6 no such catalogue file.
+    Exit codes: 0 ok, also only with cuda-compat; 1 refused; 2 the command line (a version like 12,2) or the catalogue
+    file is wrong; 3 unknown; 6 no such catalogue file.
     """
-    platform = Platform(kubernetes, memory_mode, modules, fabric_manager)
-    verdict = judge(gpu, driver, cuda, platform, _catalog(catalog))
+    facts = _catalog(catalog)
+    release = None if driver is None else driver_argument("--driver", driver, facts)
+    toolkit = None if cuda is None else cuda_argument("--cuda", cuda, facts)
+    manager = None if fabric_manager is None else driver_argument("--fabric-manager", fabric_manager, facts)
+    platform = Platform(kubernetes, memory_mode, modules, manager)
+    verdict = judge(name_argument("--gpu", gpu), release, toolkit, platform, facts)
     if as_json:
         print_json(_verdict_json(verdict))
     else:
@@ -74,12 +79,12 @@ def compat(
 def _catalog(path: Path | None) -> Catalog:
     if path is None:
         return load_catalog()
+    from adapters.operator_files import NoSuchFile, read_operator_text
+
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise PreconditionError(f"no catalogue file at {path}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is no text in UTF-8") from error
+        text = read_operator_text(path, "the catalogue file")
+    except NoSuchFile as error:
+        raise PreconditionError(error.message) from error
     return extend(load_catalog(), text, str(path))
 
 
@@ -166,12 +171,7 @@ def _not_found(end: ArchitectureEnd) -> bool:
 
 
 def _day(text: str | None) -> date:
-    if text is None:
-        return datetime.now(UTC).date()
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--on takes a day as 2026-11-30, not {text!r}") from error
+    return datetime.now(UTC).date() if text is None else day_argument("--on", text)
 
 
 def _nodes(fleet: Path) -> list[NodeSoftware]:
@@ -192,8 +192,10 @@ def _ends(
 ) -> tuple[tuple[BranchEnd, ...], tuple[ArchitectureEnd, ...]]:
     if driver is None and gpu is None:
         return catalog_ends(today, facts)
-    branches = tuple(branch_end(name, today, facts) for name in _listed(driver))
-    architectures = tuple(end for name in _listed(gpu) for end in architecture_end(name, today, facts))
+    releases = [driver_argument("--driver", name, facts) for name in _listed(driver)]
+    branches = tuple(branch_end(name, today, facts) for name in releases)
+    models = [name_argument("--gpu: a name between two commas", name) for name in _listed(gpu)]
+    architectures = tuple(end for name in models for end in architecture_end(name, today, facts))
     return branches, architectures
 
 

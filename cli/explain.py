@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gzip
 import io
+import signal
 import sys
+import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -15,12 +20,14 @@ from rich.text import Text
 
 from cli.exit_codes import NOT_FOUND, PROBLEMS
 from cli.session import JsonOption, console, errors, exits, plain_table, print_json
-from fleet.explain import explain as explain_text
+from fleet.explain import Piece, answer, pieces
 from fleet.findings import DRAINS, Explanation, Finding, Severity
 
 _LARGEST = 64 * 2**20  # bytes of one text; a kernel log of a year is less
+_BEGINNING = 256 * 2**10  # characters of a text of which no reader came to its end
 _STYLE = {Severity.FATAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 _SUBJECTS_SHOWN = 24
+_FINDINGS_SHOWN = 500
 
 
 @exits
@@ -28,6 +35,9 @@ def explain(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; none or - reads standard input.")
     ] = None,
+    deadline: Annotated[
+        float, typer.Option("--deadline", help="Seconds for each text; then what is known by then is shown.")
+    ] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a text is, what it shows, what cannot be told from it, and what to do.
@@ -40,17 +50,67 @@ def explain(
 
     Example: gpufleet explain smi.xml dmesg.txt --json
 
-    Exit codes: 0 explained; 3 the kind of a text is not known; 6 a file is not there.
+    Exit codes: 0 explained; 1 a folder, or a file that cannot be read; 3 the kind of a text is not known, or its
+    reading was stopped at the deadline; 6 a file is not there.
     """
-    explained = [(name, explain_text(_read(name))) for name in files or ["-"]]
+    if not 0.1 <= deadline <= 86_400:
+        raise typer.BadParameter("--deadline takes seconds, 0.1 to 86400")
+    readings = [(name, _explained(_read(name), deadline)) for name in files or ["-"]]
+    explained = [(name, found) for name, (found, _) in readings]
     if as_json:
         documents = [{"file": name} | as_document(found) for name, found in explained]
         print_json(documents[0] if len(documents) == 1 else documents)
     else:
         for name, found in explained:
             _show(name, found)
-    if any(found.kind == "unknown" for _, found in explained):
+    if any(found.kind == "unknown" or not whole for _, (found, whole) in readings):
         raise typer.Exit(PROBLEMS)
+
+
+class _DeadlinePassed(BaseException):
+    """Raised wherever the reading is just then: no reader may take it for a fault of the text."""
+
+
+def _explained(text: str, seconds: float) -> tuple[Explanation, bool]:
+    """What the text says as far as it was read in `seconds`, and whether that was all."""
+    found, whole = _read_in(seconds, text)
+    if whole:
+        return answer(found), True
+    why = f"the rest of the text: reading it was stopped after {seconds:g} s; --deadline gives it longer"
+    if not any(piece.said for piece in found) and len(text) > _BEGINNING:
+        found, _ = _read_in(seconds, text[:_BEGINNING])
+        why += f"; what is told is of its first {_BEGINNING >> 10} KiB"
+    return answer(found, stopped=why), False
+
+
+def _read_in(seconds: float, text: str) -> tuple[list[Piece], bool]:
+    found: list[Piece] = []
+    try:
+        with _deadline(seconds):
+            for piece in pieces(text):
+                found.append(piece)
+    except _DeadlinePassed:
+        return found, False
+    return found, True
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Ends the block with `_DeadlinePassed` after so many seconds, in the midst of an expression if need be."""
+    if threading.current_thread() is not threading.main_thread():  # no signal reaches another thread
+        yield
+        return
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _DeadlinePassed
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def as_document(found: Explanation) -> dict[str, object]:
@@ -96,8 +156,12 @@ def _show(name: str, found: Explanation) -> None:
         console.print(plain_table(("subject", "what it says"), shown[:_SUBJECTS_SHOWN]))
     if len(shown) > _SUBJECTS_SHOWN:
         console.print(f"and {len(shown) - _SUBJECTS_SHOWN} more; --json has them all")
-    for finding in found.findings:
+    for finding in found.findings[:_FINDINGS_SHOWN]:
         console.print(_finding_text(finding), soft_wrap=True)
+    if len(found.findings) > _FINDINGS_SHOWN:
+        console.print(
+            f"and {len(found.findings) - _FINDINGS_SHOWN} more findings, none of them graver; --json has them all"
+        )
     if not found.findings and found.kind != "unknown":
         console.print("nothing wrong is told by it", highlight=False)
     for line in found.unknown:

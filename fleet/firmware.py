@@ -7,9 +7,8 @@ and the inventories of Dell, Lenovo, Supermicro and HPE boards as captured.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from enum import StrEnum
 
 from fleet.json_values import JsonObject, flag_at, object_at, text_at, value_at
 from fleet.model import FirmwareComponent, FirmwareRole
@@ -93,32 +92,6 @@ def staged_in_own_entry(component: FirmwareComponent, inventory: Iterable[Firmwa
     """True where the staged version stands in this entry and no other entry shows it."""
     others = [c for c in inventory if c.role is FirmwareRole.STAGED]
     return component.staged is not None and all(_stem(c.id) != _stem(component.id) for c in others)
-
-
-class UpdateVerdict(StrEnum):
-    """What the inventory says about an update, whatever its task said."""
-
-    VERIFIED = "verified"  # the desired version runs
-    STAGED = "staged"  # it waits for its reset
-    NOT_APPLIED = "not_applied"  # another version runs, and nothing waits
-    UNKNOWN = "unknown"  # the inventory does not tell
-
-
-def judge_update(
-    desired: str, component: FirmwareComponent | None, same: Callable[[str, str], bool] | None = None
-) -> UpdateVerdict:
-    """Read an update's result from the inventory, also after its task was lost.
-
-    `same` compares versions; by default they are equal letter by letter except for case.
-    """
-    equal = same or (lambda left, right: left.casefold() == right.casefold())
-    if component is None or component.role is not FirmwareRole.ACTIVE or component.version is None:
-        return UpdateVerdict.UNKNOWN
-    if equal(component.version, desired):
-        return UpdateVerdict.VERIFIED
-    if component.staged is not None and equal(component.staged, desired):
-        return UpdateVerdict.STAGED
-    return UpdateVerdict.NOT_APPLIED
 
 
 def _role(entry: JsonObject, ident: str, name: str, state: str, version: str | None) -> FirmwareRole:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.gpu import GpuReading, SmiError, SmiErrorKind, SmiReport
 from fleet.gpu_health import DEFAULT_LIMITS, GpuLimits, findings_of_gpu, unread_of_gpu, untold_of_gpu
+from fleet.versions import is_same
 
 NODE = "node"
 
@@ -109,7 +110,7 @@ def explain_report(kind: str, report: SmiReport, limits: GpuLimits = DEFAULT_LIM
 
 def findings_of_report(report: SmiReport, limits: GpuLimits = DEFAULT_LIMITS) -> tuple[Finding, ...]:
     """The errors first, then the node's counts and versions, then each GPU's findings."""
-    found = [_of_error(error, report) for error in report.errors if not _follows(error, report)]
+    found = [_of_error(error, report) for error in _own_errors(report)]
     found += _counts(report)
     found += _versions(report)
     found += [finding for gpu in report.gpus for finding in findings_of_gpu(gpu, limits)]
@@ -137,11 +138,11 @@ def unknown_of_report(report: SmiReport) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unknown))
 
 
-def _follows(error: SmiError, report: SmiReport) -> bool:
-    """Whether it only repeats another: "No devices were found" after the one GPU could not be reached."""
-    others = {other.kind for other in report.errors if other is not error}
+def _own_errors(report: SmiReport) -> Iterator[SmiError]:
+    """The errors without "No devices were found" where that only says that the one GPU could not be reached."""
     reach = {SmiErrorKind.GPU_LOST, SmiErrorKind.GPU_UNREACHABLE, SmiErrorKind.GPU_NEEDS_POWER}
-    return error.kind is SmiErrorKind.NO_DEVICES and bool(others & reach)
+    reached = any(error.kind in reach for error in report.errors)
+    return (error for error in report.errors if not (reached and error.kind is SmiErrorKind.NO_DEVICES))
 
 
 def _of_error(error: SmiError, report: SmiReport) -> Finding:
@@ -169,7 +170,7 @@ def _versions(report: SmiReport) -> Iterator[Finding]:
     driver = report.driver_version
     user = [version for version in (report.tool_version, report.library_version) if version]
     gpus = list(dict.fromkeys(gpu.driver_version for gpu in report.gpus if gpu.driver_version))
-    if driver is not None and any(not _same(driver, version) for version in user):
+    if driver is not None and any(is_same(driver, version) is False for version in user):
         evidence = f"driver {driver}, user space {', '.join(user)}"
         text = "kernel module and user space are of two versions: an upgrade is half done; reload the module, or reboot"
         yield Finding(NODE, "driver.two_versions", Severity.ERROR, Action.REBOOT_NODE, evidence, text)
@@ -179,15 +180,10 @@ def _versions(report: SmiReport) -> Iterator[Finding]:
         yield Finding(NODE, "driver.two_versions", Severity.WARNING, Action.INVESTIGATE, evidence[:300], text)
     for gpu in report.gpus:
         gsp = gpu.gsp_firmware_version
-        if driver is not None and gsp is not None and not _same(driver, gsp):
+        if driver is not None and gsp is not None and is_same(driver, gsp) is False:
             evidence = f"driver {driver}, GSP firmware {gsp}"
             text = "the GPU's GSP runs firmware of another driver version"
             yield Finding(gpu.subject, "driver.gsp_mismatch", Severity.WARNING, Action.RESET_GPU, evidence, text)
-
-
-def _same(first: str, second: str) -> bool:
-    """Whether two versions agree in the parts that both have: NVML calls 535.183.01 also 535.183."""
-    return all(a == b for a, b in zip(first.split("."), second.split("."), strict=False))
 
 
 def _node_facts(report: SmiReport) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from fleet.gpu import GpuProcess, GpuReading, MigInstance, RecoveryAction, RetiredPage
 from fleet.health_limits import read_clock_events
+from fleet.readers.pci_address import pci_address
 
 RawValue = str | int | float | bool | None
 
 _SHOWN = 120
-_PCI = re.compile(r"^(?:PCI:)?(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([01][0-9a-f])\.([0-7])$", re.IGNORECASE)
 _NUMBER = re.compile(r"^([-+]?\d{1,20}(?:[.,]\d{1,9})?)\s*(\S.{0,15})?$")
 _HEX = re.compile(r"^0x[0-9a-f]{1,16}$", re.IGNORECASE)
 
@@ -71,15 +71,6 @@ _EVENTS: Mapping[str, str] = {
     "hw_power_brake": "event_hw_power_brake",
     "display_clock_setting": "event_display_clocks",
 }
-
-
-def pci_address(text: str) -> str | None:
-    """An address as "0000:3b:00.0", or None for what cannot be one (a device above 1f, a domain of 3 digits)."""
-    match = _PCI.match(text.strip())
-    if match is None:
-        return None
-    domain, bus, device, function = match.groups()
-    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
 
 
 def recovery_action(text: str) -> RecoveryAction | None:

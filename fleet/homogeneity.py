@@ -7,7 +7,7 @@ own, whatever the baseline says and allows.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,7 +68,7 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Homogeneity:
-    """`unknown` names groups that run together and have nodes of which a version is not known."""
+    """`unknown` names groups that run together and have nodes of which a driver, firmware or VBIOS is not known."""
 
     mixed: tuple[Mixed, ...]
     unknown: tuple[str, ...]
@@ -98,7 +98,7 @@ def judge_homogeneity(nodes: Iterable[Node], facts: Iterable[NodeFacts], jobs: I
             classes = _classes(versions[fact], fact in _TEXTS)
             if len(classes) > 1:
                 mixed.append(Mixed(group.kind, group.name, fact, classes))
-        if group.kind is not GroupKind.RACK and len(group.nodes) > 1:
+        if group.kind is not GroupKind.RACK:
             unknown += _not_known(group, known)
     return Homogeneity(tuple(mixed), tuple(unknown))
 
@@ -168,9 +168,54 @@ def _classes(by_node: list[tuple[str, str]], as_text: bool) -> tuple[tuple[str, 
 
 
 def _not_known(group: _Group, known: Mapping[str, NodeFacts]) -> Iterator[str]:
-    silent = [node.name for node in group.nodes if not _tells(known.get(node.name), "driver.loaded")]
-    if silent:
-        yield f"{group.kind.value} {group.name}: driver.loaded is not known of {_hostlist(silent)}"
+    """Which versions are not known of which nodes; what nobody tells of a part is not told of all."""
+    silent: defaultdict[str, list[str]] = defaultdict(list)
+    if len(group.nodes) > 1:
+        silent["driver.loaded"] = [n.name for n in group.nodes if not _tells(known.get(n.name), "driver.loaded")]
+    for model in dict.fromkeys(node.model for node in group.nodes):
+        for fact, nodes in _firmware_not_known([n for n in group.nodes if n.model == model], known):
+            silent[fact] += nodes
+    together: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    for fact in sorted(silent, key=natural):
+        if silent[fact]:
+            together[tuple(silent[fact])].append(fact)
+    for names, facts in together.items():
+        word = "is" if len(facts) == 1 else "are"
+        yield f"{group.kind.value} {group.name}: {', '.join(facts)} {word} not known of {_hostlist(names)}"
+
+
+def _firmware_not_known(nodes: list[Node], known: Mapping[str, NodeFacts]) -> Iterator[tuple[str, list[str]]]:
+    """By firmware fact, the nodes of one model that tell it of fewer parts than another node does."""
+    counts = {node.name: _firmware_counts(known.get(node.name)) for node in nodes}
+    most: Counter[str] = Counter()
+    for told_of in counts.values():
+        most |= told_of
+    if len(nodes) == 1:  # a node by itself has nothing to be held against but its own GPUs
+        gpus = _gpu_count(known.get(nodes[0].name))
+        if 0 < counts[nodes[0].name]["vbios"] < gpus:
+            yield "vbios of some GPUs", [nodes[0].name]
+        return
+    bare = [name for name, told_of in counts.items() if not any(fact != "vbios" for fact in told_of)]
+    if bare:
+        yield "firmware", bare
+    for fact in {*most, "vbios"}:
+        fewer = [name for name, told_of in counts.items() if told_of[fact] < max(most[fact], 1)]
+        fewer = fewer if fact == "vbios" else [name for name in fewer if name not in bare]
+        yield fact, fewer
+
+
+def _firmware_counts(reading: NodeFacts | None) -> Counter[str]:
+    """Of how many parts a node tells each firmware fact; a numbered part is a `*`."""
+    if reading is None:
+        return Counter()
+    names = (fact for fact in reading.facts if fact.startswith("firmware.") and _tells(reading, fact))
+    found = Counter(_unnumbered(fact) for fact in names)
+    found["vbios"] = sum(part.kind == "gpu" and told(part.facts, "vbios") is not None for part in reading.parts)
+    return +found
+
+
+def _gpu_count(reading: NodeFacts | None) -> int:
+    return sum(part.kind == "gpu" for part in reading.parts) if reading is not None else 0
 
 
 def _tells(reading: NodeFacts | None, fact: str) -> bool:

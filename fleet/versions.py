@@ -49,8 +49,11 @@ def compare(a: str | None, b: str | None) -> Relation:
 def is_same(a: str | None, b: str | None) -> bool | None:
     """Do both name the same release, as far as both tell? None where that cannot be known.
 
-    A key set or build id that only one of them states does not make them differ; two different ones do.
+    A key set or build id that only one of them states does not make them differ; two different ones do. A driver's
+    short form ("535.183", as NVML writes it) may be any release that begins with it.
     """
+    if _short_form(parse(a), parse(b)):
+        return None
     relation = compare(a, b)
     if relation is Relation.EQUAL:
         return True
@@ -62,6 +65,14 @@ def is_same(a: str | None, b: str | None) -> bool | None:
     if relation in (Relation.OLDER, Relation.NEWER, Relation.EQUALITY_ONLY):
         return False
     return None
+
+
+def _short_form(left: Version | None, right: Version | None) -> bool:
+    """Is one of them a driver's version of which the other one tells more?"""
+    if left is None or right is None or left.family != "driver" or right.family != "driver":
+        return False
+    shared = min(len(left.fields), len(right.fields))
+    return len(left.fields) != len(right.fields) and left.fields[:shared] == right.fields[:shared]
 
 
 def is_upgrade(current: str | None, target: str | None) -> bool | None:

@@ -3,17 +3,21 @@
 One fault shows itself many times: a GPU that falls off the bus takes its channels and its NVLinks with it. The
 rules here are about what the driver's catalogue calls sympathetic errors (Xid 45, 43, 94, 95, 154), and about links
 between parts: PCIe port and GPU, GPU and NVSwitch.
+
+Possible causes are looked up by what they can explain, and of each kind only the nearest lines: a log with fifty
+thousand faulty parts costs no more for each finding than one with ten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleet.findings import Action, Finding, Severity
 from fleet.readers.line_rules import gravity
 
-_FABRIC, _WIDE = "nvlink.fabric_wide", "*"
+_FABRIC = "nvlink.fabric_wide"
 _PCIE = ("pcie.aer_fatal", "pcie.aer_uncorrected", "pcie.aer_nonfatal", "pcie.contained", "pcie.slot_lost")
 _GPU_GONE = frozenset({"gpu.init_failed", "gpu.gsp_failed", "gpu.locked"})
 _NVLINK_XIDS = frozenset({74, *range(144, 151)})
@@ -35,7 +39,8 @@ _OTHER_RANKS = {_FABRIC: 6, "driver.conflict": 8}
 _NEAR_LINES = 40
 _NEAR_SECONDS = 60.0  # between parts
 _SAME_GPU_SECONDS = 600.0  # between errors of one GPU
-Part = tuple[str | None, str | None]  # a host, and a GPU of it or none
+_LOOKED_AT = 16  # possible causes of one kind: half of them before the line, half behind it
+Key = tuple[str, str | None, str | None]  # a kind of cause, its host, and the part that it is of, if that matters
 
 FABRIC_WIDE_GPUS = 4
 """From this many GPUs with NVLink faults on, the fabric is at fault and not each of them (a decision of ours)."""
@@ -71,10 +76,10 @@ class Found:
 
 def ordered(found: Sequence[Found]) -> tuple[Finding, ...]:
     """The findings, gravest incident first, in each the cause first; subjects name the host where there are several."""
-    found = _with_fabric(found)
+    found = _with_fabric(sorted(found, key=lambda each: each.line))
     hosts = {each.host for each in found if each.host}
-    places = _by_part(found)
-    parents = [_cause_of(effect, found, places) for effect in found]
+    causes = _possible(found)
+    parents = [_cause_of(effect, found, causes) for effect in found]
     roots = [_root(place, parents) for place in range(len(found))]
     incidents: dict[int, list[int]] = {}
     for place, (root, _) in enumerate(roots):
@@ -105,22 +110,64 @@ def _with_fabric(found: Sequence[Found]) -> Sequence[Found]:
     return [Found(wide, first.line), *found]
 
 
-def _by_part(found: Sequence[Found]) -> Mapping[Part, list[int]]:
-    """The places of what may be a cause: an Xid under its GPU, what reaches further under its host alone."""
-    places: dict[Part, list[int]] = {}
+def _possible(found: Sequence[Found]) -> Mapping[Key, list[int]]:
+    """The places of what may be a cause, by what it can explain; in the order of their lines."""
+    causes: dict[Key, list[int]] = {}
     for place, each in enumerate(found):
-        reaches = each.number is None or each.number == 79
-        host = _WIDE if each.finding.code == _FABRIC else each.host
-        places.setdefault((host, None if reaches else each.gpu), []).append(place)
-    return places
+        for key in _as_cause(each):
+            causes.setdefault(key, []).append(place)
+    return causes
 
 
-def _cause_of(effect: Found, found: Sequence[Found], places: Mapping[Part, list[int]]) -> int | None:
+def _as_cause(found: Found) -> Iterator[Key]:
+    code, gpu = found.finding.code, found.gpu
+    if code == _FABRIC:
+        yield ("fabric", None, None)
+    elif code in _PCIE:
+        yield ("port", found.host, found.finding.subject)
+        near = dict.fromkeys((*found.related, *((gpu.rsplit(".", 1)[0],) if gpu else ())))
+        yield from (("link", found.host, part) for part in near or (None,))
+    elif code.startswith("sxid."):
+        yield ("switch", found.host, None)
+    elif code == "driver.conflict":
+        yield ("conflict", found.host, None)
+    elif found.number is not None:
+        yield ("gpu", found.host, gpu)
+        if found.number == 79:
+            yield ("lost", found.host, None)
+
+
+def _as_effect(found: Found) -> Iterator[Key]:
+    """Where a cause of it would stand."""
+    code, number = found.finding.code, found.number
+    if number in _NVLINK_XIDS or number == 45:
+        yield from (("fabric", None, None), ("switch", found.host, None))
+    if code in _PCIE:
+        yield ("port", found.host, found.finding.subject)
+    if number == 79:
+        yield from (("link", found.host, found.gpu), ("link", found.host, None))
+    if found.of_a_link:
+        yield ("lost", found.host, None)
+    if code == "driver.no_device":
+        yield ("conflict", found.host, None)
+    if found.gpu is not None and (number is not None or code in _GPU_GONE):
+        yield ("gpu", found.host, found.gpu)
+
+
+def _cause_of(effect: Found, found: Sequence[Found], causes: Mapping[Key, list[int]]) -> int | None:
     """The place of what explains `effect`; the strongest cause where several do."""
-    parts = ((effect.host, None), (_WIDE, None), *(((effect.host, effect.gpu),) if effect.gpu else ()))
-    near = [place for part in parts for place in places.get(part, ())]
-    causes = [place for place in near if found[place] is not effect and _explains(found[place], effect)]
-    return min(causes, key=lambda place: (_rank(found[place]), found[place].line), default=None)
+    near = [place for key in _as_effect(effect) for place in _nearest(causes.get(key, ()), effect, found)]
+    good = [place for place in near if found[place] is not effect and _explains(found[place], effect)]
+    return min(good, key=lambda place: (_rank(found[place]), found[place].line), default=None)
+
+
+def _nearest(places: Sequence[int], effect: Found, found: Sequence[Found]) -> Sequence[int]:
+    """Those whose lines stand nearest to the effect's."""
+    if len(places) <= _LOOKED_AT:
+        return places
+    middle = bisect_left(places, effect.line, key=lambda place: found[place].line)
+    begin = min(max(middle - _LOOKED_AT // 2, 0), len(places) - _LOOKED_AT)
+    return places[begin : begin + _LOOKED_AT]
 
 
 def _rank(found: Found) -> int:

@@ -15,7 +15,7 @@ from fleet.json_values import JsonObject, object_at, text_at
 from fleet.readers.dcgm_diag import entity_name
 from fleet.readers.dcgm_errors import finding
 from fleet.readers.json_in_text import find_json
-from fleet.readers.plain_text import plain_lines
+from fleet.readers.plain_text import any_of, plain_lines
 
 KIND = "dcgm_health"
 
@@ -49,7 +49,9 @@ _ROW = re.compile(r"\|([^|]*)\|([^|]*)(?:\||$)")
 
 def recognises(text: str) -> bool:
     """Is it a health report, or events of a health watch?"""
-    return bool(_SIGNS.search(text) or _EVENT.search(text))
+    if any_of(("Overall Health", "Health Monitor Report", "health system"), text) and _SIGNS.search(text):
+        return True
+    return "errorcode" in text.lower() and _EVENT.search(text) is not None
 
 
 def read_health(text: str) -> HealthReport:

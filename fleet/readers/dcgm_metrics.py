@@ -93,7 +93,7 @@ _SIGN = re.compile(r"DCGM_(?:FI|EXP)_\w+\s*(?:\{[^\n]{0,4000}\})?[ \t]+[-+\dNIi.
 
 def recognises(text: str) -> bool:
     """Are there samples of DCGM fields in it?"""
-    return _SIGN.search(text) is not None
+    return "DCGM_" in text and _SIGN.search(text) is not None
 
 
 def read_dcgm_metrics(text: str) -> tuple[Sample, ...]:

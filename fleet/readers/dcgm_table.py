@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fleet.readers.dcgm_diag import DiagReport, DiagResult, DiagTest, DiagWarning, entities_in, entity_name, result_of
-from fleet.readers.plain_text import plain_lines
+from fleet.readers.plain_text import any_of, plain_lines
 
 _SECTION = re.compile(r"[|+]-{3,}\s+([A-Za-z][\w /]*?)\s+-{3,}\+")
 _ROW = re.compile(r"\|([^|]*)\|(.*)$")
@@ -32,6 +32,8 @@ class _Test:
 
 def has_table(text: str) -> bool:
     """Is there a table of a diagnostic in it, whole or in part?"""
+    if not any_of((" - ", "GPU", "Diagnostic"), text) or "|" not in text:
+        return False
     if re.search(r"\|\s*Diagnostic\s*\|\s*Result\s*\|", text):
         return True
     parts = r"\|[ ]*(?:Pass|Fail|Skip|Warn) - (?:All\b|[A-Z][A-Za-z]+s?: ?\d)|\|[ ]*GPU\d+: (?:Pass|Fail|Skip|Warn)"

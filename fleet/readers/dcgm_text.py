@@ -14,13 +14,13 @@ from fleet.readers.dcgm_diag import DiagReport, entities_in, entity_name, explai
 from fleet.readers.dcgm_errors import finding
 from fleet.readers.dcgm_metrics import known_value, xid_finding
 from fleet.readers.dcgm_table import has_table, read_diag_table
-from fleet.readers.plain_text import evidence, plain_lines
+from fleet.readers.plain_text import LineStart, any_of, evidence, plain_lines
 
 _ERRORS = re.compile(
     r"requested tests? (?:was|were) not found|health watches not enabled|dcgmi: (?:command )?not found"
-    r"|(?:bad )?connection (?:to|with) .*host ?engine|host ?engine connection invalid"
-    r"|nv-?hostengine.*(?:not running|failed)|profiling module returned"
-    r"|diag(?:nostic)? .*(?:already running|timed out|interrupted|terminated|aborted)|error when .*diag",
+    r"|(?:bad )?connection (?:to|with) .{0,200}?host ?engine|host ?engine connection invalid"
+    r"|nv-?hostengine.{0,200}?(?:not running|failed)|profiling module returned"
+    r"|diag(?:nostic)? .{0,200}?(?:already running|timed out|interrupted|terminated|aborted)|error when .{0,200}?diag",
     re.IGNORECASE,
 )
 _VAGUE = re.compile(
@@ -28,6 +28,13 @@ _VAGUE = re.compile(
     r"|error (?:setting|watching|starting)\b|unrecoverable error|received signal",
     re.IGNORECASE,
 )
+_MENTIONED = ("dcgm", "host engine", "hostengine", "diagnostic", "health watches", "profiling module")
+_COMPLAINED = (
+    *("found", "not enabled", "connection", "not running", "failed", "returned", "running", "timed out", "interrupted"),
+    *("terminated", "aborted", "error", "unable", "signal"),
+)
+_ENTITY = LineStart(r"[ \t]*#[ \t]*Entity\b")
+_FOUND = LineStart(r"\d+ GPUs? found\.")
 _MENTIONS = re.compile(r"dcgm|host ?engine|diagnostic|health watches|profiling module", re.IGNORECASE)
 
 
@@ -59,8 +66,9 @@ def recognises(text: str) -> bool:
     """Is it text of dcgmi (but the NVLink table, which has a reader of its own)?"""
     return (
         has_table(text)
-        or re.search(r"^[ \t]*#[ \t]*Entity\b", text, re.MULTILINE) is not None
-        or re.search(r"^\d+ GPUs? found\.|\|\s*GPU ID\s*\|\s*Device Information", text, re.MULTILINE) is not None
+        or ("Entity" in text and _ENTITY.search(text) is not None)
+        or (" found." in text and _FOUND.search(text) is not None)
+        or ("Device Information" in text and re.search(r"\|\s*GPU ID\s*\|\s*Device Information", text) is not None)
         or any(True for _ in dcgm_complaints(text))
         or bool(read_policy_violations(text))
     )
@@ -68,9 +76,11 @@ def recognises(text: str) -> bool:
 
 def dcgm_complaints(text: str) -> Iterable[str]:
     """The lines in which dcgmi says that it could not do what it was asked; vague ones only where they name DCGM."""
-    if not _MENTIONS.search(text):
+    if not any_of(_MENTIONED, text.lower()):
         return
     for line in plain_lines(text):
+        if not any_of(_COMPLAINED, line.lower()):
+            continue
         own = line.lstrip().startswith("Error") or _MENTIONS.search(line)
         if not line.lstrip().startswith(("|", "#")) and (_ERRORS.search(line) or (own and _VAGUE.search(line))):
             yield line.strip()
@@ -90,6 +100,8 @@ _POLICY = re.compile(r"\bviolated? (?:the )?policy|policy violation|violated pol
 
 def read_policy_violations(text: str) -> tuple[str, ...]:
     """The lines in which `dcgmi policy --reg` tells of a violated policy, each with the count on the next."""
+    if "polic" not in text.lower():
+        return ()
     lines = [line.strip() for line in plain_lines(text)]
     return tuple(
         evidence(line, *(more for more in lines[at + 1 : at + 2] if ":" in more))
@@ -177,17 +189,14 @@ def _explain_discovery(discovery: Discovery) -> Explanation:
 
 def _explain_monitor(rows: tuple[MonitorRow, ...]) -> Explanation:
     last = {row.entity: row for row in rows}
-    findings = tuple(
-        xid_finding(
-            row.entity,
-            int(xid),
-            f"{name}={int(xid)}",
-            "It is the last Xid of this GPU; this says not when it was: look at the kernel log.",
-        )
-        for row in last.values()
+    xids = dict.fromkeys(
+        (row.entity, name, int(xid))
+        for row in rows  # of all samples: they may be of several hosts, one after the other
         for name, xid in row.values.items()
         if name in ("XIDER", "XIDE") and xid is not None and 0 < xid < 100000
     )
+    said = "It was the last Xid of this GPU; this says not when it was: look at the kernel log."
+    findings = tuple(xid_finding(entity, xid, f"{name}={xid}", said) for entity, name, xid in xids)
     blank = [f"{row.entity} {name}: no value" for row in last.values() for name, v in row.values.items() if v is None]
     return Explanation(
         kind="dcgm_monitor",

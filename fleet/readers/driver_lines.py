@@ -196,6 +196,7 @@ _RULES = (
     ),
 )
 _TABLE = RuleTable(_WORDS, _RULES)
+_LOADING = re.compile(rf"NVIDIA UNIX (?P<open>Open )?.*?Kernel Module.*?(?P<version>{_VERSION})")
 _MISMATCH = re.compile(r"NVRM:\s*API mismatch", re.IGNORECASE)
 _NVML_MISMATCH = re.compile(r"Driver/library version mismatch", re.IGNORECASE)
 
@@ -203,17 +204,17 @@ _NVML_MISMATCH = re.compile(r"Driver/library version mismatch", re.IGNORECASE)
 def read_driver_line(record: LogRecord, window: str) -> LineEvent | None:
     """What a record says of the driver; `window` is its message and those of the driver that follow at once."""
     message = record.message.strip()
-    if _MISMATCH.search(message) or _NVML_MISMATCH.search(message):
+    if "ismatch" in message and (_MISMATCH.search(message) or _NVML_MISMATCH.search(message)):
         return _mismatch(record, window)
-    multi_line = re.search(r"NVRM: The NVIDIA GPU|PCI I/O region", message)
+    multi_line = "NVRM: The NVIDIA GPU" in message or "PCI I/O region" in message
     return _TABLE.event(record, window if multi_line else message)
 
 
 def loaded_version(message: str) -> tuple[str, bool] | None:
     """The version of the kernel module that a line says is loading, and whether it is the open one."""
-    found = re.search(
-        rf"(?:loading\s+)?NVIDIA UNIX (?P<open>Open )?.*?Kernel Module.*?(?P<version>{_VERSION})", message
-    )
+    if "NVIDIA UNIX" not in message:
+        return None
+    found = _LOADING.search(message)
     return (found["version"], bool(found["open"])) if found else None
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.json_values import JsonObject, number_at, object_at, text_at, texts_at
 from fleet.readers.json_in_text import find_json
-from fleet.readers.plain_text import evidence, number, plain_lines, whole
+from fleet.readers.plain_text import LineStart, evidence, number, plain_lines, whole
 
 KIND = "ethernet"
 
@@ -46,17 +46,20 @@ class Interface:
 _SETTINGS = re.compile(r"Settings for ([^\s:]+):")
 _IP = re.compile(r"^\s*\d+: ([\w.@-]+?)(?:@[\w.-]+)?: <([A-Z0-9_,-]*)>(.*)$")
 _LLDP = re.compile(r"^\s*Interface:\s+([\w.-]+), via: LLDP")
-_SIGNS = re.compile(
-    r"^[ \t]*Settings for \S+:|^[ \t]*NIC statistics:|^[ \t]*Link detected: "
-    r"|^[ \t]*\d+: [\w.@-]+: <[A-Z0-9_,-]*> .*mtu \d+"
-    r"|^[ \t]*Interface:\s+\S+ via: LLDP|^lldp\.\w+|\"ifname\"\s*:",
-    re.MULTILINE,
+_SIGNS: tuple[tuple[str, LineStart | re.Pattern[str]], ...] = (
+    ("Settings for ", LineStart(r"[ \t]*Settings for \S+:")),
+    ("NIC statistics:", LineStart(r"[ \t]*NIC statistics:")),
+    ("Link detected: ", LineStart(r"[ \t]*Link detected: ")),
+    ("mtu ", LineStart(r"[ \t]*\d+: [\w.@-]+: <[A-Z0-9_,-]*> .*mtu \d+")),
+    ("via: LLDP", LineStart(r"[ \t]*Interface:\s+\S+ via: LLDP")),
+    ("lldp.", LineStart(r"lldp\.\w+")),
+    ('"ifname"', re.compile(r'"ifname"\s*:')),
 )
 
 
 def recognises(text: str) -> bool:
     """Is it the output of ethtool, ip or lldpctl?"""
-    return _SIGNS.search(text) is not None
+    return any(word in text and sign.search(text) is not None for word, sign in _SIGNS)
 
 
 def read_interfaces(text: str) -> tuple[Interface, ...]:

@@ -11,7 +11,7 @@ from fleet.readers.causes import Found, ordered
 from fleet.readers.line_rules import LineEvent, RuleTable, merge_events, rule
 from fleet.readers.log_records import LogRecord, read_records
 from fleet.readers.pci_address import ADDRESS, device_address
-from fleet.readers.plain_text import evidence
+from fleet.readers.plain_text import any_of, evidence
 from fleet.readers.sxid import SxidEvent, merge_sxids
 
 KIND = "fabric_manager_log"
@@ -119,6 +119,8 @@ class FabricManagerLog:
 
 def recognises(text: str) -> bool:
     """Whether the text is the fabric manager's: its log, its journal lines, or its service's status."""
+    if not any_of(("abric", "ABRIC", "[tid "), text):
+        return False
     if _SPEAKS.search(text) is None and _LOG_LINE.search(text) is None:
         return False
     return _KERNEL.search(text) is None and (_LOG_LINE.search(text) is not None or _speaks_at_start(text))
@@ -151,9 +153,9 @@ def read_fabric_records(records: Sequence[LogRecord]) -> FabricManagerLog:
     nothing: list[int] = []
     events: list[LineEvent] = []
     sxids: list[SxidEvent] = []
-    own_log = any(_LOG_LINE.match(record.message) or "fabricmanager.service" in record.line for record in records)
+    own_log = any(_of_own_log(record) for record in records)
     for record in records:
-        if not (_SPEAKS.search(record.line) or (own_log and _is_own(record))):
+        if not (_speaks(record.line) or (own_log and _is_own(record))):
             continue
         said = _VERSION.search(record.message)
         version = said["version"] if said else version
@@ -192,6 +194,16 @@ def _wrote(record: LogRecord) -> bool:
         re.IGNORECASE,
     )
     return "fabricmanager" in program or said is not None
+
+
+def _of_own_log(record: LogRecord) -> bool:
+    return "fabricmanager.service" in record.line or (
+        "[tid " in record.message and bool(_LOG_LINE.match(record.message))
+    )
+
+
+def _speaks(line: str) -> bool:
+    return ("abric" in line or "ABRIC" in line) and _SPEAKS.search(line) is not None
 
 
 def _is_own(record: LogRecord) -> bool:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.nvfwupd import NvfwupdRow, plain_version, read_nvfwupd_table
+from fleet.readers.plain_text import LineStart
 
-_HEADER = re.compile(r"^[^\S\n]*AP Name\b.*\bSys Version\b", re.MULTILINE)
+_HEADER = LineStart(r"[^\S\n]*AP Name\b.*\bSys Version\b")
 
 
 def recognises(text: str) -> bool:
     """Whether the table's heading is in the text."""
-    return bool(_HEADER.search(text))
+    return "AP Name" in text and bool(_HEADER.search(text))
 
 
 def explain(text: str) -> Explanation:

@@ -22,23 +22,35 @@ from fleet.readers.infiniband_links import (
     read_mlxlink,
 )
 from fleet.readers.infiniband_ports import NO_LID, IbDevice, IbPort, IbReading, active_ports, read_ports
-from fleet.readers.plain_text import evidence, named, number
+from fleet.readers.plain_text import LineStart, evidence, named, number
 
 KIND = "infiniband"
 
-_SIGNS = re.compile(
-    r"^[ \t]*CA:?\s+'[^']+'|^[ \t]*hca_id:|Infiniband device '|\bport +\d+ +==> +\S+"
-    r"|^[ \t]*(?:\d+/\d+: *)?link [\w.-]+/\d+:? .*state "
-    r"|\]\s*==\(|#\s*Port (?:extended )?counters:|^[ \t]*-[EW]-\s.*(?:lid|port|width|speed|counter)"
-    r"|\bibpanic:|\bibwarn:"
-    r"|^[ \t]*-I-\s+.*(?:Stage\s+Warnings\s+Errors|Link Width)",
-    re.MULTILINE | re.IGNORECASE,
+_ANY_CASE = re.IGNORECASE
+# A sign of these tools, each behind a word, in lower case, that it cannot be without.
+_SIGNS: tuple[tuple[str, LineStart | re.Pattern[str]], ...] = (
+    ("ca '", LineStart(r"[ \t]*CA '[^']+'", _ANY_CASE)),
+    ("ca:", LineStart(r"[ \t]*CA:\s+'[^']+'", _ANY_CASE)),
+    ("ca\t", LineStart(r"[ \t]*CA\s+'[^']+'", _ANY_CASE)),
+    ("ca  ", LineStart(r"[ \t]*CA\s+'[^']+'", _ANY_CASE)),
+    ("hca_id:", LineStart(r"[ \t]*hca_id:", _ANY_CASE)),
+    ("infiniband device '", re.compile(r"Infiniband device '", _ANY_CASE)),
+    ("==>", re.compile(r"\bport +\d+ +==> +\S+", _ANY_CASE)),
+    ("state ", LineStart(r"[ \t]*(?:\d+/\d+: *)?link [\w.-]+/\d+:? .*state ", _ANY_CASE)),
+    ("==(", re.compile(r"\]\s*==\(")),
+    ("counters:", re.compile(r"#\s*Port (?:extended )?counters:", _ANY_CASE)),
+    ("-e-", LineStart(r"[ \t]*-E-\s.*(?:lid|port|width|speed|counter)", _ANY_CASE)),
+    ("-w-", LineStart(r"[ \t]*-W-\s.*(?:lid|port|width|speed|counter)", _ANY_CASE)),
+    ("ibpanic:", re.compile(r"\bibpanic:", _ANY_CASE)),
+    ("ibwarn:", re.compile(r"\bibwarn:", _ANY_CASE)),
+    ("-i-", LineStart(r"[ \t]*-I-\s+.*(?:Stage\s+Warnings\s+Errors|Link Width)", _ANY_CASE)),
 )
 
 
 def recognises(text: str) -> bool:
     """Is it the output of one of the InfiniBand tools?"""
-    return _SIGNS.search(text) is not None or is_mlxlink(text)
+    lower = text.lower()
+    return any(word in lower and sign.search(text) is not None for word, sign in _SIGNS) or is_mlxlink(text)
 
 
 def port_findings(reading: IbReading) -> tuple[Finding, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fleet.json_values import JsonObject, object_at
 from fleet.readers.json_in_text import find_json
-from fleet.readers.plain_text import plain_lines, whole
+from fleet.readers.plain_text import any_of, plain_lines, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ _MLX = re.compile(r"^\s*([A-Z][\w /.()\[\]%-]*?)\s*:\s(.*)$")
 
 def is_mlxlink(text: str) -> bool:
     """Does it hold a page of mlxlink?"""
-    return bool(re.search(r"Operational Info|Troubleshooting Info|Physical Counters and BER Info", text))
+    return any_of(("Operational Info", "Troubleshooting Info", "Physical Counters and BER Info"), text)
 
 
 def read_mlxlink(text: str) -> ModuleLink:

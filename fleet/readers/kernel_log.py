@@ -18,22 +18,40 @@ from fleet.readers.hardware_errors import read_hardware_errors
 from fleet.readers.line_rules import LineEvent, merge_events
 from fleet.readers.log_records import LogRecord, read_records
 from fleet.readers.pci_address import ADDRESS, gpu_address
-from fleet.readers.plain_text import evidence
+from fleet.readers.plain_text import LineStart, evidence
 from fleet.readers.sxid import SxidEvent, merge_sxids, read_sxid
 from fleet.readers.xid import XidEvent
 from fleet.readers.xid_log import XidLog, reset_gpu
 
 KIND = "kernel_log"
 
-_MARKS = re.compile(
-    r"NVRM: |\bSXid \(|^[ \t]*Xid \(|GPU reset \w+: GPU-|PCIe Bus Error|\[Hardware Error\]|\bEDAC \w+:|\bAER: |\bmce: |"
-    r"\d\d:\d\d\S{0,24}\s{1,3}(?:\S{1,255}\s)?kernel: |^(?:\S{1,255} )?kernel: \[|^kern\s{0,3}:\w+\s{0,3}:|"
-    r"^\d{1,3},\d+,\d+,[^;\n]{0,40};|^[ \t]*(?:<\d{1,3}>)?\[ *\d+[.,]\d{3,}\]\s?\S|"
-    r"^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] |"
-    r"\bmlx[45]_core(?: [0-9a-f:.]{7,16})?(?: \w{1,15})?: |\b(?:nouveau|nvidia|pcieport) [0-9a-f]{4}:[0-9a-f:.]{5,12}: "
-    r"|\bnvidia\w{0,12}: module |\bOut of memory: Kill|\bINFO: task .{1,40} blocked for more than|"
-    r'"_TRANSPORT"\s?:\s?"kernel"|"SYSLOG_IDENTIFIER"\s?:\s?"kernel"|^[ \t]*\{\s?"dmesg"\s?:',
-    re.MULTILINE,
+# A mark of a kernel log, each behind a word that it cannot be without: most texts have none of the words.
+_MARKS: tuple[tuple[str, LineStart | re.Pattern[str]], ...] = (
+    ("NVRM: ", re.compile(r"NVRM: ")),
+    ("SXid (", re.compile(r"\bSXid \(")),
+    ("Xid (", LineStart(r"[ \t]*Xid \(")),
+    ("GPU reset ", re.compile(r"GPU reset \w+: GPU-")),
+    ("PCIe Bus Error", re.compile(r"PCIe Bus Error")),
+    ("[Hardware Error]", re.compile(r"\[Hardware Error\]")),
+    ("EDAC ", re.compile(r"\bEDAC \w+:")),
+    ("AER: ", re.compile(r"\bAER: ")),
+    ("mce: ", re.compile(r"\bmce: ")),
+    ("kernel: ", re.compile(r"\d\d:\d\d\S{0,24}\s{1,3}(?:\S{1,255}\s)?kernel: ")),
+    ("kernel: [", LineStart(r"(?:\S{1,255} )?kernel: \[")),
+    ("kern", LineStart(r"kern\s{0,3}:\w+\s{0,3}:")),
+    (";", LineStart(r"\d{1,3},\d+,\d+,[^;\n]{0,40};")),
+    ("[", LineStart(r"[ \t]*(?:<\d{1,3}>)?\[ *\d+[.,]\d{3,}\]\s?\S")),
+    ("[", LineStart(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] ")),
+    ("_core", re.compile(r"\bmlx[45]_core(?: [0-9a-f:.]{7,16})?(?: \w{1,15})?: ")),
+    ("nouveau ", re.compile(r"\bnouveau [0-9a-f]{4}:[0-9a-f:.]{5,12}: ")),
+    ("nvidia ", re.compile(r"\bnvidia [0-9a-f]{4}:[0-9a-f:.]{5,12}: ")),
+    ("pcieport ", re.compile(r"\bpcieport [0-9a-f]{4}:[0-9a-f:.]{5,12}: ")),
+    (": module ", re.compile(r"\bnvidia\w{0,12}: module ")),
+    ("Out of memory: Kill", re.compile(r"\bOut of memory: Kill")),
+    ("blocked for more than", re.compile(r"\bINFO: task .{1,40} blocked for more than")),
+    ('"_TRANSPORT"', re.compile(r'"_TRANSPORT"\s?:\s?"kernel"')),
+    ('"SYSLOG_IDENTIFIER"', re.compile(r'"SYSLOG_IDENTIFIER"\s?:\s?"kernel"')),
+    ('"dmesg"', LineStart(r'[ \t]*\{\s?"dmesg"\s?:')),
 )
 _OTHER_KINDS = re.compile(r"\A\s*(?:<\?xml|<!DOCTYPE|NodeName=|JobId=|=+NVSMI LOG)")
 _LIMITED = re.compile(rf"Rate limiting GSP RPC error prints.*?(?:PCI:)?(?P<device>{ADDRESS})")
@@ -66,7 +84,9 @@ class KernelLog:
 
 def recognises(text: str) -> bool:
     """Whether the text has lines that only a kernel log has."""
-    return _OTHER_KINDS.match(text) is None and _MARKS.search(text) is not None
+    if _OTHER_KINDS.match(text) is not None:
+        return False
+    return any(word in text and mark.search(text) is not None for word, mark in _MARKS)
 
 
 def explain(text: str) -> Explanation:
@@ -163,10 +183,12 @@ def _reset(record: LogRecord) -> LineEvent | None:
 
 
 def _left_out(record: LogRecord) -> list[str]:
-    limited = _LIMITED.search(record.message)
+    message = record.message
+    limited = _LIMITED.search(message) if "Rate limiting GSP" in message else None
     if limited:
         return [f"how often gpu {gpu_address(limited['device'])} failed: lines are left out after line {record.number}"]
-    suppressed = _SUPPRESSED.search(record.message)
+    left = "uppressed" in message or "Missed" in message or "dropped" in message
+    suppressed = _SUPPRESSED.search(message) if left else None
     return [f"line {record.number}: what was not logged: {suppressed[0]}"] if suppressed else []
 
 

@@ -11,6 +11,7 @@ from fleet.readers.log_records import LogRecord
 from fleet.readers.pci_address import device_address, gpu_address
 from fleet.readers.plain_text import evidence
 
+_RELATED = 64  # GPUs that one event names; a port has no more
 _GRAVITY = {severity: place for place, severity in enumerate(Severity)}
 
 
@@ -98,9 +99,16 @@ class RuleTable:
     def event(self, record: LogRecord, message: str) -> LineEvent | None:
         """The event of the first rule that fits the message; None where none does."""
         lower = message.lower()
-        if not any(word in lower for word in self.words):
+        for word in self.words:
+            if word in lower:
+                break
+        else:
             return None
-        return next((event for event in (each.event(record, message) for each in self.rules) if event), None)
+        for each in self.rules:
+            event = each.event(record, message)
+            if event is not None:
+                return event
+        return None
 
 
 def part_name(kind: str, address: str) -> str:
@@ -126,9 +134,15 @@ def merge_events(events: Iterable[LineEvent]) -> tuple[LineEvent, ...]:
             text=graver.text,
             last_seconds=event.last_seconds if event.last_seconds is not None else first.last_seconds,
             count=first.count + event.count,
-            related=tuple(dict.fromkeys(first.related + event.related)),
+            related=_with_related(first.related, event.related),
         )
     return tuple(merged.values())
+
+
+def _with_related(first: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    if not more or len(first) >= _RELATED:
+        return first
+    return tuple(dict.fromkeys(first + more))[:_RELATED]
 
 
 def gravity(severity: Severity) -> int:

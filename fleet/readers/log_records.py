@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fleet.readers.pci_address import ADDRESS
+from fleet.readers.plain_text import printed
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """One line of a log.
+class LogRecord(NamedTuple):
+    """One line of a log; a tuple, since a log has a million.
 
     `number` counts lines (of JSON: records) from 1; `time` is as printed; `seconds` are since boot. `device` is
     the PCI address in the record's own fields; `cut` says that the text ends in this line without a line end.
@@ -33,9 +33,9 @@ class LogRecord:
     cut: bool = False
 
 
-_NOISE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]|[\ufeff\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_LONGEST = 4000  # characters of a message; the kernel's own are at most some 1,000
-_ENDS = re.compile(r"\r\n|\n|\r")
+_LONGEST = 4000  # characters of a line that are read
+_LONGEST_MESSAGE = 1000  # the kernel's own are no longer (LOG_LINE_MAX, printk.c)
+_PREFIXES_OF_A_LINE = 12
 _INNER_ENDS = re.compile(r"#012|\\x0a|\n")
 _DAY = r"\d{1,2}\.?"
 _MONTH = r"(?:\d{1,2}月|[^\W\d]{2,10}\.?)"
@@ -76,6 +76,10 @@ _PREFIXES = {
         (" ", (r"\s+MESSAGE=",)),
     )
 }
+_ANY_PREFIX = {
+    start: re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns))
+    for start, patterns in _PREFIXES.items()
+}
 _FIELD = re.compile(rf"^ (?:DEVICE=\+pci:(?P<device>{ADDRESS})|[A-Z_]+=.*)$")
 _TEXT_KEYS = ("MESSAGE", "msg", "message", "log")
 _LOST_TEXT = re.compile(r'"(?:MESSAGE|msg|message|log)"\s*:\s*"((?:[^"\\]|\\.)*)')
@@ -83,7 +87,7 @@ _LOST_TEXT = re.compile(r'"(?:MESSAGE|msg|message|log)"\s*:\s*"((?:[^"\\]|\\.)*)
 
 def read_records(text: str) -> tuple[LogRecord, ...]:
     """The records in their order; empty lines are left out."""
-    text = _NOISE.sub("", text)
+    text = printed(text)
     start = text.lstrip().removeprefix("data: ")
     if start[:1] == "{" or re.match(r'\[\s*\{\s*"', start):
         found = tuple(_json_records(text))
@@ -94,46 +98,61 @@ def read_records(text: str) -> tuple[LogRecord, ...]:
 
 def _line_records(text: str) -> tuple[LogRecord, ...]:
     records: list[LogRecord] = []
-    lines = _ENDS.split(text)
+    lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        field = _FIELD.match(line)
+        field = _FIELD.match(line) if line[:1] == " " else None
         if field and records:
             if field["device"]:
-                records[-1] = replace(records[-1], device=field["device"])
+                records[-1] = records[-1]._replace(device=field["device"])
             continue
-        if line.strip():
-            records += _read_line(LogRecord(number, line.strip()[:_LONGEST], line, cut=number == len(lines)))
+        shown = line.strip()
+        if shown:
+            records += _read_line(line, LogRecord(number, shown[:_LONGEST], "", cut=number == len(lines)))
     return tuple(records)
 
 
-def _read_line(record: LogRecord) -> Iterator[LogRecord]:
-    """The record without its prefixes, in parts where a syslog daemon wrote a line end as an escape."""
-    message, known = record.message[:_LONGEST], dict[str, str]()
-    while message and (found := _prefix(message)):
-        known |= {key: value for key, value in found.groupdict().items() if value is not None and key not in known}
+def _read_line(message: str, base: LogRecord) -> list[LogRecord]:
+    """The message without its prefixes, in parts where a syslog daemon wrote a line end as an escape."""
+    message, known = message[:_LONGEST], dict[str, str]()
+    for _ in range(_PREFIXES_OF_A_LINE):
+        found = _prefix(message) if message else None
+        if found is None:
+            break
+        for key, value in found.groupdict().items():
+            if value is not None:
+                known.setdefault(key, value)
         message = message[found.end() :]
     seconds = known["seconds"].replace(",", ".") if "seconds" in known else None
-    since_boot = float(seconds) if seconds else int(known["micros"]) / 1e6 if "micros" in known else record.seconds
-    for part in _INNER_ENDS.split(message):
-        if part.strip():
-            yield LogRecord(
-                record.number,
-                record.line,
-                part.rstrip(),
-                known.get("time") or seconds or record.time,
-                since_boot,
-                known.get("host") or record.host,
-                known.get("program") or record.program,
-                record.device,
-                record.cut,
-            )
+    since_boot = float(seconds) if seconds else int(known["micros"]) / 1e6 if "micros" in known else base.seconds
+    ends = "#012" in message or "\\x0a" in message or "\n" in message
+    return [
+        LogRecord(
+            base.number,
+            base.line,
+            part[:_LONGEST_MESSAGE].rstrip(),
+            known.get("time") or seconds or base.time,
+            since_boot,
+            known.get("host") or base.host,
+            known.get("program") or base.program,
+            base.device,
+            base.cut,
+        )
+        for part in (_INNER_ENDS.split(message) if ends else (message,))
+        if part and not part.isspace()
+    ]
 
 
 def _prefix(message: str) -> re.Match[str] | None:
     """The match of the first prefix that the message begins with."""
     first = message[0]
     kind = first if first in "[<" else "0" if first.isdigit() else "a" if first.isalpha() else " "
-    return next((found for found in (pattern.match(message) for pattern in _PREFIXES[kind]) if found), None)
+    if _ANY_PREFIX[kind].match(message) is None:
+        return None
+    for pattern in _PREFIXES[kind]:
+        found = pattern.match(message)
+        if found is not None:
+            return found
+    return None
 
 
 def _json_records(text: str) -> Iterator[LogRecord]:
@@ -172,7 +191,7 @@ def _json_record(fields: Mapping[str, object], number: int) -> Iterator[LogRecor
         raw = bytes(raw).decode("utf-8", "replace")
     if not isinstance(raw, str):
         return
-    raw = _NOISE.sub("", raw)
+    raw = printed(raw)
     text = {key: value for key, value in fields.items() if isinstance(value, str)}
     device = re.search(ADDRESS, text.get("_KERNEL_DEVICE", "")) if "+pci:" in text.get("_KERNEL_DEVICE", "") else None
     micros = text.get("_SOURCE_MONOTONIC_TIMESTAMP", "")
@@ -181,11 +200,11 @@ def _json_record(fields: Mapping[str, object], number: int) -> Iterator[LogRecor
     record = LogRecord(
         number,
         " ".join(raw[:_LONGEST].split()),
-        raw.rstrip(),
+        "",
         time=text.get("__REALTIME_TIMESTAMP") or text.get("time"),
         seconds=int(micros) / 1e6 if re.fullmatch(r"[0-9]{1,18}", micros) else seconds,
         host=text.get("_HOSTNAME"),
         program=text.get("SYSLOG_IDENTIFIER"),
         device=device[0] if device else None,
     )
-    yield from _read_line(record)
+    yield from _read_line(raw.rstrip(), record)

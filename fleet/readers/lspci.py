@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
-from fleet.readers.plain_text import evidence, plain_lines
+from fleet.readers.plain_text import LineStart, any_of, evidence, plain_lines
 
 KIND = "lspci"
 
@@ -40,6 +40,7 @@ class PcieLink:
         return False if self.root_port or small else None
 
 
+_LISTED = LineStart(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:[A-Z3][\w .-]{1,80})(?: \[[0-9a-f]{4}\])?: ")
 _HEAD = re.compile(r"^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) (\S.*)$")
 _CAPABLE = re.compile(r"LnkCap:.*?Speed ([\d.]+)GT/s, Width x(\d+)")
 _RUNS = re.compile(
@@ -49,11 +50,9 @@ _RUNS = re.compile(
 
 def recognises(text: str) -> bool:
     """Is there a link's state of lspci, or its list of devices?"""
-    return bool(re.search(r"\bLnkSta:\s|\bLnkCap:\s", text)) or bool(
-        re.search(
-            r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] (?:[A-Z3][\w .-]+)(?: \[[0-9a-f]{4}\])?: ", text, re.M
-        )
-    )
+    if any_of(("LnkSta:", "LnkCap:"), text) and re.search(r"\bLnk(?:Sta|Cap):\s", text):
+        return True
+    return _LISTED.search(text) is not None
 
 
 def read_lspci(text: str) -> tuple[PcieLink, ...]:

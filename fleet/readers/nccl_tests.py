@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleet.readers.plain_text import number, plain_lines
+from fleet.readers.plain_text import any_of, number, plain_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,8 @@ _COLLECTIVE = re.compile(
 
 def is_nccl(text: str) -> bool:
     """Is it the output of one of nccl-tests?"""
+    if not any_of(("algbw", "Avg bus bandwidth", "nThread ", "Test NCCL failure"), text):
+        return False
     return re.search(r"algbw\s+busbw|#\s*Avg bus bandwidth|#\s*nThread \d+ nGpus|Test NCCL failure", text) is not None
 
 

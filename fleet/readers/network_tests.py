@@ -14,7 +14,7 @@ from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.json_values import number_at, object_at, text_at
 from fleet.readers.json_in_text import find_json
 from fleet.readers.nccl_tests import NcclRun, is_nccl, read_nccl
-from fleet.readers.plain_text import evidence, number, plain_lines, whole
+from fleet.readers.plain_text import any_of, evidence, number, plain_lines, whole
 
 _GBIT = {"gb/sec": 1.0, "mb/sec": 8e-3, "mib/sec": 8 * 1.048576e-3, "gib/sec": 8 * 1.073741824}
 _IPERF_UNITS = {"": 1e-9, "k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3}
@@ -68,6 +68,8 @@ def recognises(text: str) -> bool:
 
 def is_perftest(text: str) -> bool:
     """Is it the output of ib_write_bw or its kin?"""
+    if not any_of(("#bytes", "RDMA_", "BW Test"), text):
+        return False
     return (
         re.search(r"#bytes\s+#iterations|RDMA_(?:Write|Read) .*Test|\bSend (?:Bidirectional )?BW Test", text)
         is not None
@@ -76,17 +78,18 @@ def is_perftest(text: str) -> bool:
 
 def is_iperf(text: str) -> bool:
     """Is it the output of iperf3?"""
-    return (
-        re.search(r"\[(?: *\d+|SUM)\].*[KMGT]?bits/sec|\biperf3?: error|\"sum_received\"|\"start\".*\"iperf3?", text)
-        is not None
-    )
+    if "bits/sec" in text and re.search(r"\[(?: *\d+|SUM)\][^\n\[]{0,200}bits/sec", text):
+        return True
+    if "iperf" in text and re.search(r"\biperf3?: error|\"start\"[^\n]*\"iperf3?", text):
+        return True
+    return '"sum_received"' in text
 
 
 def read_rdma(text: str) -> RdmaRun:
     """A run of perftest. Text without one gives a run without rows."""
     unit: float | None = None
     rows, errors = [], []
-    test = re.search(r"(RDMA_Write|RDMA_Read|Send)[\w -]*Test", text)
+    test = re.search(r"(RDMA_Write|RDMA_Read|Send)[\w -]{0,60}Test", text)
     for line in plain_lines(text):
         heading = _PERFTEST.search(line)
         words = line.split()

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fleet.findings import Explanation
 from fleet.gpu import GpuProcess, GpuReading, RetiredPage, SmiReport
 from fleet.gpu_report import explain_report
-from fleet.gpu_values import RawValue, clock_events, is_unknown, number, pci_address, plain, read_gpu, recovery_action
+from fleet.gpu_values import RawValue, clock_events, is_unknown, number, plain, read_gpu, recovery_action
 from fleet.readers.nvidia_smi_errors import read_errors
 from fleet.readers.nvidia_smi_names import attribute_of, fold
-from fleet.readers.nvidia_smi_shared import Readings, clean, version_in, without_prefix
+from fleet.readers.nvidia_smi_shared import Readings, version_in, without_prefix
+from fleet.readers.pci_address import pci_address
+from fleet.readers.plain_text import clean
 
 KIND = "nvidia-smi.csv"
 
@@ -61,54 +63,82 @@ def explain(text: str) -> Explanation:
     return explain_report(KIND, read_nvidia_smi_csv(text))
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A header's names, "" for a column without one, and the rows below it."""
+
+    names: list[str]
+    rows: list[list[str]]
+
+
 def read_nvidia_smi_csv(text: str) -> SmiReport:
-    """The report in the rows; of several rows of one GPU the last. Never raises."""
-    rows = _rows(clean(text))
-    found = _header(rows)
-    if found is None:
-        names = _guessed(rows)
-        body = [row for row in rows if len(row) == len(names)]
-        unknown = [f"column {place + 1} without a header" for place, name in enumerate(names) if not name]
-    else:
-        at, names = found
-        body = [row for row in rows[at + 1 :] if row != rows[at]]
-        unknown = [f"column {name}" for name in names if attribute_of(name) is None and fold(name) not in _COLUMNS]
+    """The report in the rows, each read by the header above it; of several rows of one GPU the last. Never raises."""
+    tables = _tables(_rows(clean(text)))
     gpus = Readings()
     loose: list[GpuProcess] = []
     torn: list[str] = []
-    for row in body:
-        cells = _fitted(row, names)
-        if cells is None:
-            torn.append(f"a row of {len(row)} cells under {len(names)} names: {', '.join(row)[:120]}")
-        else:
-            _take(names, cells, gpus, loose)
+    for table in tables:
+        for row in table.rows:
+            cells = _fitted(row, table.names)
+            if cells is None:
+                torn.append(f"a row of {len(row)} cells under {len(table.names)} names: {', '.join(row)[:120]}")
+            else:
+                _take(table.names, cells, gpus, loose)
+    unknown = [text for table in tables for text in _unread_columns(table)]
     unknown += [*torn[:_NAMED], *([f"{len(torn) - _NAMED} more such rows"] if len(torn) > _NAMED else [])]
-    return _report(text, names, body, gpus.all(), loose, unknown)
+    return _report(text, tables, gpus.all(), loose, unknown)
+
+
+def _tables(rows: list[list[str]]) -> list[_Table]:
+    """One for each header: files of several hosts or queries may stand one after the other."""
+    found = _header(rows)
+    if found is None:
+        names = _guessed(rows)
+        return [_Table(names, [row for row in rows if len(row) == len(names)])]
+    at, names = found
+    tables = [_Table(names, [])]
+    for row in rows[at + 1 :]:
+        if row == rows[at] or _is_header(row):
+            tables.append(_Table([_UNIT.sub("", cell) for cell in row], []))
+        else:
+            tables[-1].rows.append(row)
+    return tables
+
+
+def _unread_columns(table: _Table) -> list[str]:
+    if not all(table.names):
+        return [f"column {place + 1} without a header" for place, name in enumerate(table.names) if not name]
+    return [f"column {name}" for name in table.names if attribute_of(name) is None and fold(name) not in _COLUMNS]
 
 
 def _report(
-    text: str,
-    names: Sequence[str],
-    body: list[list[str]],
-    gpus: list[GpuReading],
-    loose: list[GpuProcess],
-    unknown: list[str],
+    text: str, tables: Sequence[_Table], gpus: list[GpuReading], loose: list[GpuProcess], unknown: list[str]
 ) -> SmiReport:
-    folded = [fold(name) for name in names]
-    counts = {number(row[folded.index("count")]) for row in body if "count" in folded and len(row) == len(folded)}
+    folded = {fold(name) for table in tables for name in table.names}
     versions = list(dict.fromkeys(gpu.driver_version for gpu in gpus if gpu.driver_version))
-    if any(name in ("retiredpagesaddress", "retiredpagescause") for name in folded):
+    if folded & {"retiredpagesaddress", "retiredpagescause"}:
         gpus = [replace(gpu, retired_pages=gpu.retired_pages or ()) for gpu in gpus]
     if "pid" in folded:
         gpus = [replace(gpu, processes=gpu.processes or ()) for gpu in gpus]
     return SmiReport(
         driver_version=version_in(versions[0]) if len(versions) == 1 else None,
-        attached_gpus=next(iter(counts)) if len(counts) == 1 else None,
+        attached_gpus=_attached(tables, len(gpus)),
         gpus=tuple(gpus),
         processes=tuple(loose),
         errors=read_errors(text),
         unknown=tuple(dict.fromkeys(unknown)),
     )
+
+
+def _attached(tables: Sequence[_Table], shown: int) -> int | None:
+    """The driver's own count; None where it is not told, or where the tables show more GPUs, so of several hosts."""
+    counts: set[int | None] = set()
+    for table in tables:
+        place = next((at for at, name in enumerate(table.names) if fold(name) == "count"), None)
+        if place is not None:
+            counts |= {number(row[place]) for row in table.rows if len(row) == len(table.names)}
+    count = next(iter(counts)) if len(counts) == 1 else None
+    return None if count is not None and len(tables) > 1 and shown > count else count
 
 
 def _rows(text: str) -> list[list[str]]:
@@ -137,9 +167,12 @@ def _unprefixed(text: str) -> str:
 def _header(rows: list[list[str]]) -> tuple[int, list[str]] | None:
     """The place and the column names of the first header: most cells are known names, one of them no common word."""
     for at, row in enumerate(rows):
+        if any(" " in cell and " [" not in cell for cell in row):
+            continue
         names = [_UNIT.sub("", cell) for cell in row]
         known = [name for name in names if _is_name(name)]
-        own = [name for name in known if fold(name) not in _COMMON]
+        if 2 * len(known) < len(names) or any(" " in name for name in names):
+            continue
         below = rows[at + 1 : at + 4]
         if (
             below
@@ -148,10 +181,26 @@ def _header(rows: list[list[str]]) -> tuple[int, list[str]] | None:
             and below[0] != row
         ):
             return None  # a list of names, as --help-query-gpu prints
+        own = any(fold(name) not in _COMMON for name in known)
         fits = any(_UUID.match(cell) or pci_address(cell) for cells in below for cell in cells)
-        if 2 * len(known) >= len(names) and (own or (known and fits)) and all(" " not in name for name in names):
+        if own or (known and fits):
             return at, names
     return None
+
+
+def is_header_line(line: str) -> bool:
+    """Whether a line can only be nvidia-smi's header: mostly known names, one of them no common word."""
+    cut = ([cell.strip().strip('"') for cell in line.split(separator)] for separator in (", ", ",", ";", "\t"))
+    return any(len(row) > 1 and _is_header(row) for row in cut)
+
+
+def _is_header(row: Sequence[str]) -> bool:
+    names = [_UNIT.sub("", cell) for cell in row]
+    known = [name for name in names if _is_name(name)]
+    own = any(fold(name) not in _COMMON for name in known)
+    if len(names) == 1:
+        return own and ("." in names[0] or "_" in names[0])
+    return own and 2 * len(known) >= len(names) and all(" " not in name for name in names)
 
 
 def _is_name(cell: str) -> bool:

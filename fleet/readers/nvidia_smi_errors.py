@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from fleet.gpu import SmiError, SmiErrorKind
-from fleet.gpu_values import pci_address
-from fleet.readers.nvidia_smi_shared import clean
+from fleet.readers.pci_address import pci_address
+from fleet.readers.plain_text import clean
 
 _ANY = (
     "device handle",

@@ -1,4 +1,4 @@
-"""What all readers of nvidia-smi share: cleaning, prefixes, versions, and the readings of one text by GPU."""
+"""What all readers of nvidia-smi share: prefixes, versions, and the readings of one text by GPU."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from dataclasses import replace
 
 from fleet.gpu import GpuReading
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _VERSION = re.compile(r"(?<![\d.])(\d{3}\.\d{2,3}(?:\.\d{1,3})?)(?![\d.]*\d)")
 _CUDA = re.compile(r"(?<![\d.])(\d{1,2}\.\d{1,2})(?![\d.]*\d)")
-
-
-def clean(text: str) -> str:
-    """The text without colours, control characters, carriage returns and a byte order mark."""
-    plain_text = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    return _CONTROL.sub("", plain_text).expandtabs(8)
 
 
 def version_in(text: str | None) -> str | None:

@@ -13,7 +13,8 @@ from fleet.gpu_report import explain_report
 from fleet.gpu_values import RawValue, is_unknown, number, read_gpu
 from fleet.readers import nvidia_smi_csv, nvidia_smi_text, nvidia_smi_xml
 from fleet.readers.nvidia_smi_errors import read_errors
-from fleet.readers.nvidia_smi_shared import clean, cuda_in, library_version_in, version_in
+from fleet.readers.nvidia_smi_shared import cuda_in, library_version_in, version_in
+from fleet.readers.plain_text import clean
 
 KIND_TABLE = "nvidia-smi.table"
 KIND_LIST = "nvidia-smi.list"

@@ -11,8 +11,9 @@ from fleet.gpu_report import explain_report
 from fleet.gpu_values import number
 from fleet.readers.nvidia_smi_errors import read_errors
 from fleet.readers.nvidia_smi_names import fold
-from fleet.readers.nvidia_smi_shared import Readings, clean, cuda_in, numbered, version_in, without_prefix
+from fleet.readers.nvidia_smi_shared import Readings, cuda_in, numbered, version_in, without_prefix
 from fleet.readers.nvidia_smi_tree import Element, gpu_reading
+from fleet.readers.plain_text import clean
 
 KIND = "nvidia-smi.xml"
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable
 
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
-from fleet.readers.nvlink_text import NOTE, LinkedPart, LinkState, NvLink, read_nvlink
-from fleet.readers.plain_text import evidence, named
+from fleet.readers.nvlink_text import NOTE, NOTE_WORDS, LinkedPart, LinkState, NvLink, read_nvlink
+from fleet.readers.plain_text import any_of, evidence, named
 
 KIND = "nvlink"
+_LETTERS = re.compile(r"gpuId\s*\d+:[^\n]*\n\s*[UDX_](?: [UDX_])*\s*$", re.MULTILINE)
 BER_LIMIT = 1e-9  # source: GoogleCloudPlatform/cluster-toolkit PR 5942, rule for GB200
 
 # Active links by model. Several numbers: with and without a bridge. Sources: NVIDIA's product pages and data sheets;
@@ -36,11 +37,14 @@ _EXPECTED: tuple[tuple[str, frozenset[int]], ...] = (
 
 def recognises(text: str) -> bool:
     """Is there anything of NVLink's state, counters or capabilities in it?"""
-    if re.search(r"\bNVLINK Error Counts|NvLink Link Status|gpuId\s*\d+:[^\n]*\n\s*[UDX_](?: [UDX_])*\s*$", text, re.M):
+    lower = text.lower()
+    if not any_of(("nvlink", "gpuid", "all links are", "link "), lower):
+        return False
+    if any_of(("NVLINK Error Counts", "NvLink Link Status"), text) or ("gpuId" in text and _LETTERS.search(text)):
         return True
-    if NOTE.search(text):
+    if any_of(NOTE_WORDS, lower) and NOTE.search(text):
         return True
-    return bool(re.search(r"\bGPU \d+: ", text) and re.search(r"\bLink \d+\s*[:,] *(?:\d|<|[A-Z]|inactive)", text))
+    return bool(re.search(r"GPU \d+: ", text) and re.search(r"Link \d+\s{0,8}[:,] *(?:\d|<|[A-Z]|inactive)", text))
 
 
 def expected_links(model: str | None) -> frozenset[int] | None:

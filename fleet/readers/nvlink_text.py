@@ -63,6 +63,7 @@ _LINK = re.compile(r"\bLink (\d{1,2})\s*[:,]\s*(.*)$")
 NOTE = re.compile(
     r"nvlink quer\w+ are not supported|unable to retrieve nvlink|nvlink is not supported|all links are", re.I
 )
+NOTE_WORDS = ("nvlink quer", "unable to retrieve nvlink", "nvlink is not supported", "all links are")
 _DCGM_PART = re.compile(
     r"^\s*(?:(?:physical)?gpuId|(?:nv)?switchId|(?:physical)?(?:Nv)?SwitchId)\s*:?\s*(\d{1,3})\s*:", re.I
 )

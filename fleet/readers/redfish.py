@@ -16,9 +16,12 @@ from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.firmware import read_inventory
 from fleet.json_values import JsonObject, objects_at, printable, text_at
 from fleet.model import FirmwareComponent, FirmwareRole, TaskOutcome
+from fleet.readers.json_in_text import all_json
+from fleet.readers.plain_text import any_of
 from fleet.update_service import read_update_service
 
 KIND = "redfish"
+_WORDS = ('"@odata.', '"@Message.ExtendedInfo"', '"error"', '"Members"')
 _SHOWN = 300
 
 # Parts of which one machine holds several equal ones; two CPLDs or BMCs, say, are different devices.
@@ -84,22 +87,17 @@ def explain(text: str) -> Explanation:
 
 
 def _documents(text: str) -> list[JsonObject]:
-    """The JSON objects of the text that are Redfish; what stands before the first one (headers) is passed over."""
-    start = re.search(r"^[^\S\n]*[{\[]", text, re.MULTILINE)
-    if start is None:
+    """The JSON objects of the text that are Redfish; what stands between documents (headers) is passed over."""
+    if not any_of(_WORDS, text):
         return []
-    try:
-        parsed, _ = json.JSONDecoder().raw_decode(text, start.end() - 1)
-    except (ValueError, RecursionError):
-        return []
-    value = printable(parsed)
-    items = value if isinstance(value, list) else [value]
     found: list[JsonObject] = []
-    for item in items:
-        if isinstance(item, dict) and _is_redfish(item):
-            found.append(item)
-        elif isinstance(item, dict) and item and all(isinstance(v, dict) and _is_redfish(v) for v in item.values()):
-            found += list(item.values())  # a map of addresses to resources
+    for document in all_json(text):
+        value = printable(document)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict) and _is_redfish(item):
+                found.append(item)
+            elif isinstance(item, dict) and item and all(isinstance(v, dict) and _is_redfish(v) for v in item.values()):
+                found += list(item.values())  # a map of addresses to resources
     return found
 
 

@@ -5,66 +5,102 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fleet.drain_reasons import DrainOwner, read_drain_reason
 from fleet.errors import FleetError
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
 from fleet.hostlist import compress
 from fleet.model import Job, SchedulerNode, SchedulerState
+from fleet.readers.json_in_text import all_json
+from fleet.readers.plain_text import LineStart, any_of
+from fleet.readers.slurm_sections import ERROR, Listing, Section, read_squeue_table, sections, table_of
 from fleet.slurm import gpus_in, holds_nodes, read_scontrol_jobs, read_scontrol_nodes, read_sinfo
 from fleet.slurm_json import read_json_jobs, read_json_nodes
 from fleet.slurm_state import read_state
 
-_NODES = re.compile(r"^[^\S\n]*NodeName=\S+", re.MULTILINE)
-_JOBS = re.compile(r"^[^\S\n]*JobId=\d+", re.MULTILINE)
-_SINFO = re.compile(
-    r"^[^\S\n]*(PARTITION|NODELIST|HOSTNAMES?)\b.*\bSTATE\b|^[^\S\n]*STATE\b.*\bNODELIST\b", re.MULTILINE
-)
-_ERROR = re.compile(r"^(?:\S+: )?(?:scontrol|squeue|sinfo|slurm_\w+)(?:: error:| error:)\s*(?P<text>.+)$", re.MULTILINE)
+_NODES = LineStart(r"[^\S\n]*NodeName=\S+")
+_JOBS = LineStart(r"[^\S\n]*JobId=\d+")
+_HEADERS = re.compile(r"^[^\S\n]*(?=[A-Z])[^\n]*\b(?:STATE|ST)\b[^\n]*$", re.MULTILINE)
 _SHOWN = 300
+_ROWS = 10  # of a table that are named where they cannot be read
+_GPUS_UNKNOWN = "how many GPUs it has"
+_USED = re.compile(r"NodeName=(\S+)(?:(?!NodeName=)[^\0])*?\bGresUsed=(\S+)")
 
 
 def recognises(text: str) -> bool:
     """Whether the text is one of Slurm's listings of nodes or jobs, as text or JSON, or its error line."""
-    return bool(_NODES.search(text) or _JOBS.search(text) or _SINFO.search(text) or _ERROR.search(text)) or bool(
-        _document(text)
-    )
+    if ("NodeName=" in text and _NODES.search(text)) or ("JobId=" in text and _JOBS.search(text)):
+        return True
+    if any_of(("NODELIST", "PARTITION", "HOSTNAME"), text) and any(table_of(m[0]) for m in _HEADERS.finditer(text)):
+        return True
+    if "error:" in text and any(ERROR.match(line) for line in text.split("\n") if "error:" in line):
+        return True
+    return any(True for _ in _documents(text))
 
 
 def explain(text: str) -> Explanation:
-    """Every node and job that the listing names."""
-    document = _document(text)
-    if document is not None:
-        return _explain_json(document)
+    """Every node and job that the listings name; each listing is read for itself."""
+    parts = [_explain_json(document) for document in _documents(text)]
+    parts += [_explain_section(section) for section in sections(text)]
+    if not parts:
+        return Explanation("slurm", unknown=("what the scheduler holds: no listing of it can be read",))
+    return parts[0] if len(parts) == 1 else _together(parts)
+
+
+def _explain_section(section: Section) -> Explanation:
+    text = section.text
     try:
-        return _explain_text(text)
+        if section.listing is Listing.NODES:
+            used = {match[1]: match[2] for match in _USED.finditer(text)}
+            return _explain_nodes(read_scontrol_nodes(_flush(text)), used)
+        if section.listing is Listing.JOBS:
+            return _explain_jobs(read_scontrol_jobs(_flush(text)), ())
+        if section.listing is Listing.SINFO:
+            return _explain_nodes(read_sinfo(text), {})
+        if section.listing is Listing.SQUEUE:
+            return _explain_squeue(text)
     except FleetError as error:  # a record that was cut off
         return Explanation("slurm", unknown=(f"what the scheduler holds: {error.message}",))
-
-
-def _explain_text(text: str) -> Explanation:
-    if _NODES.search(text):
-        used = {match[1]: match[2] for match in re.finditer(r"NodeName=(\S+)[^\0]*?\bGresUsed=(\S+)", text)}
-        return _explain_nodes(read_scontrol_nodes(text), used)
-    if _JOBS.search(text):
-        return _explain_jobs(read_scontrol_jobs(text), ())
-    if _SINFO.search(text):
-        return _explain_nodes(read_sinfo(text), {})
     return _explain_error(text)
 
 
-def _document(text: str) -> Mapping[str, object] | None:
-    """A JSON object with Slurm's nodes or jobs; what stands before it is passed over."""
-    start = text.find("{")
-    if start < 0 or not re.search(r'"(nodes|jobs)"\s*:', text):
-        return None
-    try:
-        parsed, _ = json.JSONDecoder().raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    listed = isinstance(parsed, dict) and any(isinstance(parsed.get(key), list) for key in ("nodes", "jobs"))
-    slurm = isinstance(parsed, dict) and ("meta" in parsed or "errors" in parsed or _looks_like_slurm(parsed))
-    return parsed if listed and slurm else None
+def _flush(text: str) -> str:
+    """The records at the start of their lines."""
+    return re.sub(r"^[^\S\n]+(?=(?:NodeName|JobId)=)", "", text, flags=re.MULTILINE)
+
+
+def _together(parts: list[Explanation]) -> Explanation:
+    """Several listings as one answer: what one does not know of a node or job, another may."""
+    facts: dict[str, dict[str, str]] = {}
+    for part in parts:
+        for subject in part.subjects:
+            known = facts.setdefault(subject.name, {})
+            known.update({k: v for k, v in subject.facts.items() if k not in known or known[k] == "unknown"})
+    counted = {f"{name}: {_GPUS_UNKNOWN}" for name, known in facts.items() if known.get("gpus", "unknown") != "unknown"}
+    unknown = dict.fromkeys(line for part in parts for line in part.unknown)
+    found = {(finding.subject, finding.code): finding for part in reversed(parts) for finding in part.findings}
+    order = dict.fromkeys((finding.subject, finding.code) for part in parts for finding in part.findings)
+    return Explanation(
+        kind="+".join(dict.fromkeys(part.kind for part in parts)),
+        subjects=tuple(Subject(name, known) for name, known in facts.items()),
+        findings=tuple(found[key] for key in order),
+        unknown=tuple(line for line in unknown if line not in counted),
+    )
+
+
+def _documents(text: str) -> Iterator[Mapping[str, object]]:
+    """The JSON objects with Slurm's nodes or jobs; what stands between them is passed over."""
+    if not any_of(('"nodes"', '"jobs"'), text):
+        return
+    for parsed in all_json(text):
+        listed = isinstance(parsed, dict) and any(isinstance(parsed.get(key), list) for key in ("nodes", "jobs"))
+        if (
+            isinstance(parsed, dict)
+            and listed
+            and ("meta" in parsed or "errors" in parsed or _looks_like_slurm(parsed))
+        ):
+            yield parsed
 
 
 def _looks_like_slurm(document: Mapping[str, object]) -> bool:
@@ -152,7 +188,7 @@ def _node_unknown(node: SchedulerNode) -> Iterator[str]:
     if node.state is SchedulerState.UNKNOWN:
         yield f"{node.name}: its state ({'+'.join(sorted(node.flags)) or 'none given'})"
     if node.gpus is None:
-        yield f"{node.name}: how many GPUs it has"
+        yield f"{node.name}: {_GPUS_UNKNOWN}"
 
 
 def _explain_jobs(jobs: tuple[Job, ...], unknown: tuple[str, ...]) -> Explanation:
@@ -161,6 +197,16 @@ def _explain_jobs(jobs: tuple[Job, ...], unknown: tuple[str, ...]) -> Explanatio
     missing = tuple(f"job {job.id}: how many GPUs it holds" for job in jobs if job.gpus is None)
     nothing = () if jobs or unknown else ("the jobs: none is listed, which is no proof that none runs",)
     return Explanation("slurm-jobs", subjects, findings, (*unknown, *missing, *nothing))
+
+
+def _explain_squeue(text: str) -> Explanation:
+    jobs, torn = read_squeue_table(text)
+    found = _explain_jobs(jobs, ())
+    gpus = ("how many GPUs the jobs hold: squeue's table does not say",) if jobs else ()
+    left = tuple(line for line in found.unknown if not line.startswith("job "))
+    rows = tuple(f"a row of squeue's table: {row}" for row in torn[:_ROWS])
+    more = (f"{len(torn) - _ROWS} more rows of squeue's table",) if len(torn) > _ROWS else ()
+    return replace(found, unknown=(*left, *gpus, *rows, *more))
 
 
 def _job_facts(job: Job) -> dict[str, str]:
@@ -186,7 +232,7 @@ def _held(job: Job) -> Finding:
 
 
 def _explain_error(text: str) -> Explanation:
-    match = _ERROR.search(text)
+    match = ERROR.match(text.strip())
     line = match["text"].strip() if match else text.strip()[:_SHOWN]
     finding = Finding(
         "scheduler", "slurm.error", Severity.ERROR, Action.INVESTIGATE, line[:_SHOWN], "Slurm gave no answer"

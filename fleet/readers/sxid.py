@@ -20,6 +20,7 @@ _BROKEN = re.compile(r"nvswitch\S*.{0,24}\bSXid\b|\bSXid\s*\(")
 _HOW = re.compile(r"^(?P<how>(?:Non-?\s?)?Fatal)\b\s*,?\s*", re.IGNORECASE)
 _LINK = re.compile(r"\bLink\s+(?P<link>-?\d+)", re.IGNORECASE)
 _CONTINUES = re.compile(r"^(?:Data\s*\{|Severity\s+\d+\s+Engine)", re.IGNORECASE)
+_LINKS = 256  # of one switch; none has as many
 _LINK_FAULTS = (range(19084, 19085), range(20000, 21000), range(22012, 22014), range(25000, 26000))
 
 
@@ -127,7 +128,7 @@ def merged(first: SxidEvent, again: SxidEvent) -> SxidEvent:
         fatal=fatal,
         seconds=first.seconds,
         last_seconds=again.last_seconds if again.last_seconds is not None else first.last_seconds,
-        links=tuple(dict.fromkeys(first.links + again.links)),
+        links=first.links if len(first.links) >= _LINKS else tuple(dict.fromkeys(first.links + again.links)),
         count=sum(event.count for event in told) or 1,
     )
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.findings import Action, Explanation, Finding, Severity, Subject
-from fleet.readers.plain_text import evidence, named, plain_lines
+from fleet.readers.plain_text import LineStart, evidence, named, plain_lines
 
 KIND = "topology"
 
 _NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _RELATION = re.compile(r"X|NV\d{1,2}|PIX|PXB|PSB|PHB|NODE|SYS|SOC|N/A|C2C|OK|[CGTD]?NS|Unknown\S*", re.IGNORECASE)
 _ROW_NAME = re.compile(r"GPU\d{1,3}|NIC\d{1,3}|[a-z][\w.-]*\d[\w.-]*")
+_X_ROW = LineStart(r"[ \t]*GPU\d+[ \t].*\bX\b")
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 
 
@@ -53,7 +54,7 @@ class Topology:
 
 def recognises(text: str) -> bool:
     """Is there a matrix: a heading that begins with GPU0 as a column, and a row of it?"""
-    if "GPU0" not in text and not re.search(r"^[ \t]*GPU\d+[ \t].*\bX\b", text, re.MULTILINE):
+    if "GPU0" not in text and not ("GPU" in text and _X_ROW.search(text)):
         return False
     lines = plain_lines(text)
     at = _heading_at(lines)

@@ -27,6 +27,7 @@ _RECOVERY = re.compile(
     r"recovery action changed from\s+0x(?P<old>[0-9a-f]+).*?to\s+0x(?P<new>[0-9a-f]+)", re.IGNORECASE
 )
 _PLACE = re.compile(r"GPC\s*(?P<gpc>\d+)\s*,\s*TPC\s*(?P<tpc>\d+)")
+_KEPT = 256  # processes and places of one event: more tell nothing more
 _NVLINK5 = range(144, 151)
 
 
@@ -164,8 +165,8 @@ def merged(first: XidEvent, again: XidEvent) -> XidEvent:
         recovery=again.recovery or first.recovery,
         last_seconds=again.last_seconds if again.last_seconds is not None else first.last_seconds,
         count=first.count if first.implied or again.implied else first.count + again.count,
-        pids=first.pids | again.pids,
-        places=first.places | again.places,
+        pids=first.pids if len(first.pids) >= _KEPT else first.pids | again.pids,
+        places=first.places if len(first.places) >= _KEPT else first.places | again.places,
     )
 
 

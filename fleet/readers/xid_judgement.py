@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,8 @@ def _recovery(event: XidEvent, severity: Severity, action: Action) -> Verdict:
 
 
 def _repeated_places(event: XidEvent) -> list[str]:
-    places = [place for place, _ in event.places]
-    return sorted({place for place in places if places.count(place) > 1})
+    processes = Counter(place for place, _ in event.places)
+    return sorted(place for place, count in processes.items() if count > 1)
 
 
 def contradiction(event: XidEvent) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fleet.readers.log_records import LogRecord
@@ -17,9 +17,7 @@ _LOST = re.compile(
 )
 _TIED = re.compile(rf"GPU at (?:PCI:)?(?P<device>{ADDRESS}):\s*(?P<uuid>GPU-[0-9a-fA-F-]{{8,40}})")
 _RESET = re.compile(r"GPU reset (?:occurred|executed|completed).{0,20}?(?P<uuid>GPU-[0-9a-fA-F-]{8,40})", re.IGNORECASE)
-_BOOT = re.compile(r"^Linux version \d")
-
-Key = tuple[str | None, str, int]
+_BOOT = tuple(f"Linux version {digit}" for digit in range(10))
 
 
 class XidLog:
@@ -28,7 +26,7 @@ class XidLog:
     def __init__(self) -> None:
         self._unknown: list[str] = []
         self._events: list[XidEvent] = []
-        self._open: dict[Key, int] = {}
+        self._open: dict[str | None, dict[str, dict[int, int]]] = {}  # host, GPU and code to the event's place
         self._uuids: dict[str, str] = {}
 
     def take(self, record: LogRecord, window: str) -> bool:
@@ -57,44 +55,49 @@ class XidLog:
         return self._uuids.get(subject.removeprefix("gpu ").lower())
 
     def _add(self, event: XidEvent) -> None:
-        key = (event.host, event.device, event.code)
-        place = self._open.get(key)
+        codes = self._open.setdefault(event.host, {}).setdefault(event.device, {})
+        place = codes.get(event.code)
         if place is None:
-            self._open[key] = len(self._events)
+            codes[event.code] = len(self._events)
             self._events.append(event)
         else:
             self._events[place] = merged(self._events[place], event)
 
     def _note(self, record: LogRecord) -> None:
-        tied = _TIED.search(record.message)
+        message = record.message
+        if message.startswith(_BOOT):
+            for codes in self._open.pop(record.host, {}).values():
+                self._end("a reboot", codes)
+        if "GPU" not in message:
+            return
+        tied = _TIED.search(message)
         if tied:
             self._uuids[tied["uuid"].lower()] = gpu_address(tied["device"]) or ""
-        if _BOOT.match(record.message):
-            self._end("a reboot", lambda key: key[0] == record.host)
-        uuid = reset_gpu(record.message)
+        uuid = reset_gpu(message)
         if uuid is None:
             return
         device = self._uuids.get(uuid.lower())
         if device:
-            self._end("a reset of the GPU", lambda key: key[0] == record.host and key[1] == device)
-        elif self._open:
+            self._end("a reset of the GPU", self._open.get(record.host, {}).pop(device, {}))
+        elif any(self._open.values()):
             self._unknown.append(f"line {record.number}: which GPU was reset: the log ties {uuid} to no address")
 
-    def _end(self, by: str, ends: Callable[[Key], bool]) -> None:
-        """Marks the open events whose key `ends` accepts; the same fault later is a new event."""
-        for key in [key for key in self._open if ends(key)]:
-            place = self._open.pop(key)
+    def _end(self, by: str, codes: Mapping[int, int]) -> None:
+        """Marks open events as ended; the same fault later is a new event."""
+        for place in codes.values():
             self._events[place] = replace(self._events[place], cleared_by=by)
 
 
 def reset_gpu(message: str) -> str | None:
     """The UUID of the GPU that the message says was reset; None for other messages."""
-    found = _RESET.search(message)
+    found = _RESET.search(message) if "GPU-" in message else None
     return found["uuid"] if found else None
 
 
 def _lost(record: LogRecord, window: str) -> XidEvent | None:
     """A GPU that fell off the bus, told without an Xid, in one record or over several."""
+    if "NVRM:" not in record.message:
+        return None
     found = _LOST.search(window if "The NVIDIA GPU" in record.message else record.message)
     device = gpu_address(found["device"]) if found else None
     if found is None or device is None or "GPU" not in record.message:

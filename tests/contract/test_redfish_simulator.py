@@ -13,9 +13,10 @@ from typing import TypeVar
 import pytest
 
 from adapters.redfish import BmcLogin, RedfishBmc
+from fleet.activation import Progress, progress
 from fleet.errors import CredentialsRejected, TransientError
-from fleet.firmware import UpdateVerdict, judge_update
 from fleet.model import FirmwareComponent, RedfishTask, ResetKind, TaskOutcome
+from fleet.plan import Change
 from simulator.bmc import BmcFarm
 from simulator.clock import SimClock
 from simulator.faults import Fault, FaultKind, make_fault
@@ -26,6 +27,12 @@ from simulator.truth import TruthLog
 USER, PASSWORD = "admin", "Secret-0001"
 Value = TypeVar("Value")
 Start = Callable[[list[Fault]], str]
+
+
+def _place(desired: str, component: FirmwareComponent) -> Progress:
+    """What the flows read of an update from the inventory."""
+    change = Change(component=component.id, current="", desired=desired, entry="any")
+    return progress(change, (component,))
 
 
 @pytest.fixture
@@ -86,15 +93,15 @@ def test_an_update_is_staged_and_runs_after_the_reset_that_it_needs(
 ) -> None:
     bmc = RedfishBmc(start([]), BmcLogin(USER, PASSWORD))
     before = _component(bmc, entry.components[0])
-    assert judge_update(entry.image.version, before) is UpdateVerdict.NOT_APPLIED
+    assert _place(entry.image.version, before) is Progress.OLD
     marks = bmc.read_reset_marks()
     task = _update(bmc, entry, tmp_path / "image.bin")
     assert task is not None
     assert task.outcome in (TaskOutcome.SUCCEEDED, TaskOutcome.WAITING_FOR_RESET)
-    assert judge_update(entry.image.version, _component(bmc, before.id)) is UpdateVerdict.STAGED
+    assert _place(entry.image.version, _component(bmc, before.id)) is Progress.STAGED
     bmc.reset(entry.reset)
     after = _patiently(lambda: _component(bmc, before.id), lambda c: c.version == entry.image.version)
-    assert (after.staged, judge_update(entry.image.version, after)) == (None, UpdateVerdict.VERIFIED)
+    assert (after.staged, _place(entry.image.version, after)) == (None, Progress.ACTIVE)
     assert _patiently(bmc.read_reset_marks, lambda m: m != marks) != marks
     bmc.close()
 
@@ -146,4 +153,4 @@ def test_a_task_that_vanishes_is_none_and_the_inventory_tells(start: Start, tmp_
     entry = demo_bundle_entries(2)[0]
     assert _update(bmc, entry, tmp_path / "image.bin") is None
     component = _component(bmc, entry.components[0])
-    assert judge_update(entry.image.version, component) is UpdateVerdict.NOT_APPLIED
+    assert _place(entry.image.version, component) is Progress.OLD

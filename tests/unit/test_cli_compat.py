@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
-from click.testing import Result
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
-from typer.testing import CliRunner
 from unit.cli_site import SPEC
 
 from cli.compat import compat, lifecycle
+from fleet.catalog_data import load_catalog
+from fleet.compat_arguments import cuda_argument, driver_argument
+from fleet.errors import ConfigurationError
 
 APP = typer.Typer()
 APP.command()(compat)
 APP.command()(lifecycle)
+COMMAND = typer.main.get_command(APP)  # built once: it takes longer than most commands do
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +32,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(*arguments: str) -> Result:
-    return CliRunner().invoke(APP, arguments)
+    return CliRunner().invoke(COMMAND, arguments)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +82,90 @@ def test_a_person_reads_the_deciding_rule_its_source_and_no_more_than_helps() ->
 )
 def test_the_platform_counts(options: tuple[str, ...], code: int) -> None:
     assert _run("compat", "--gpu", "GB200", "--driver", "580.95.05", *options).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--cuda", "12,2", "did you mean '12.2'?"),
+        ("--cuda", "12..2", "did you mean '12.2'?"),
+        ("--cuda", "12.2.", "did you mean '12.2'?"),
+        ("--cuda", "12 2", "did you mean '12.2'?"),
+        ("--cuda", "12.2.140.5", "did you mean '12.2.140'?"),
+        ("--cuda", "0", "it takes a version as 13, 12.2 or 12.2.140"),
+        ("--cuda", "12.x", "did you mean '12'?"),
+        ("--cuda", "122", "did you mean '12.2'?"),
+        ("--cuda", "", "--cuda is empty"),
+        ("--driver", "535,104,05", "did you mean '535.104.05'?"),
+        ("--driver", "5355", "did you mean '535'?"),
+        ("--driver", "31.0.15.3758", "it takes a version as 580, R580 or 535.104.05"),
+        ("--driver", "580.", "did you mean '580'?"),
+        ("--fabric-manager", "580;95;05", "did you mean '580.95.05'?"),
+        ("--gpu", " ", "--gpu is empty"),
+    ],
+)
+def test_a_version_that_is_none_is_refused_with_the_nearest_right_one(option: str, text: str, said: str) -> None:
+    others = {"--gpu": "H100", "--driver": "580.95.05"} | {option: text}
+    shown = _run("compat", *(word for pair in others.items() for word in pair))
+    assert (shown.exit_code, said in " ".join(shown.stderr.split())) == (2, True), shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--driver", "535,,470"), ("--driver", "53,5"), ("--gpu", "V100,"), ("--on", "20261130"), ("--on", "2026-02-30")],
+)
+def test_lifecycle_refuses_what_is_no_list_of_versions_and_no_day(arguments: tuple[str, ...]) -> None:
+    assert _run("lifecycle", *arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("--cuda", "13"),
+        ("--cuda", "V12.2.140"),
+        ("--cuda", "CUDA 12.2"),
+        ("--cuda", "cuda-toolkit-12-2"),
+        ("--cuda", " 12.2 "),
+        ("--driver", "R580"),
+        ("--driver", "r580"),
+        ("--driver", "580.95.05-0ubuntu1"),
+        ("--driver", "nvidia-driver-580-server"),
+        ("--fabric-manager", "1:580.95.05-1"),
+    ],
+)
+def test_every_right_spelling_of_a_version_has_a_verdict(option: str, text: str) -> None:
+    others = {"--gpu": "H100", "--driver": "580.95.05"} | {option: text}
+    assert _run("compat", *(word for pair in others.items() for word in pair)).exit_code == 0
+
+
+def _code(command: Callable[[], None]) -> int:
+    """The exit code of a command that is called without a command line to parse."""
+    try:
+        command()
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.BadParameter as refused:
+        return refused.exit_code
+    return 0
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=30), st.text(max_size=30))
+def test_any_arguments_end_with_a_documented_code(gpu: str, driver: str, cuda: str, manager: str) -> None:
+    assert _code(lambda: compat(gpu, driver, cuda, fabric_manager=manager, as_json=True)) in (0, 1, 2, 3)
+    assert _code(lambda: lifecycle(driver=driver, gpu=gpu, as_json=True)) in (0, 2, 3)
+    assert _code(lambda: lifecycle(on=cuda, driver="535", as_json=True)) in (0, 2)
+
+
+@given(st.text("0123456789.,;:/_ rRvV-", min_size=1, max_size=14))
+def test_what_is_suggested_would_be_taken(text: str) -> None:
+    facts = load_catalog()
+    for check in (driver_argument, cuda_argument):
+        try:
+            check("--x", text, facts)
+        except ConfigurationError as error:
+            hint = re.search(r"did you mean '(.+)'\?", error.message)
+            assert hint is None or check("--x", hint[1], facts) == hint[1]
 
 
 def test_without_a_fleet_the_catalogues_ends_are_shown() -> None:

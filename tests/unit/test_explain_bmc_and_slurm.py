@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -208,9 +208,12 @@ def test_any_text_has_an_answer(text: str) -> None:
     assert explain(text).kind
 
 
+@settings(max_examples=50)  # each with six keys
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)
+        st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+        lambda s: st.lists(s, max_size=4) | st.dictionaries(st.text(max_size=20), s, max_size=4),
+        max_leaves=12,
     )
 )
 def test_any_json_has_an_answer(value: object) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fleet.activation import Progress, progress
 from fleet.bmc_messages import Meaning, Severity, meaning_of, read_messages, worst
 from fleet.bmc_tasks import read_task
-from fleet.firmware import UpdateVerdict, judge_update, read_component, read_inventory, real_version
-from fleet.model import FirmwareRole, TaskOutcome
+from fleet.firmware import read_component, read_inventory, real_version
+from fleet.model import FirmwareComponent, FirmwareRole, TaskOutcome
+from fleet.plan import Change
 
 Json = dict[str, object]
 
@@ -15,6 +17,12 @@ Json = dict[str, object]
 def _entry(ident: str, version: str | None, state: str | None = "Enabled", **more: object) -> Json:
     status = {"Status": {"State": state}} if state else {}
     return {"@odata.id": f"/redfish/v1/x/{ident}", "Id": ident, "Version": version, **status, **more}
+
+
+def _place(desired: str, component: FirmwareComponent) -> Progress:
+    """What the flows read of an update from the inventory."""
+    change = Change(component=component.id, current="", desired=desired, entry="any")
+    return progress(change, (component,))
 
 
 def _slots(state: str, version: str) -> Json:
@@ -218,18 +226,19 @@ def test_an_unknown_critical_message_is_never_read_as_already_current() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "verdict"),
+    ("entry", "place"),
     [
-        (_entry("BIOS", "2.0"), UpdateVerdict.VERIFIED),
-        (_entry("BIOS", "1.0"), UpdateVerdict.NOT_APPLIED),
-        (_entry("BIOS", "1.0", Oem=_slots("Staged", "2.0")), UpdateVerdict.STAGED),
-        (_entry("BIOS", "NA"), UpdateVerdict.UNKNOWN),
-        (_entry("BIOS", "2.0", state="Absent"), UpdateVerdict.UNKNOWN),
+        (_entry("BIOS", "2.0"), Progress.ACTIVE),
+        (_entry("BIOS", "1.0"), Progress.OLD),
+        (_entry("BIOS", "1.0", Oem=_slots("Staged", "2.0")), Progress.STAGED),
+        (_entry("BIOS", "NA"), Progress.UNKNOWN),
+        (_entry("BIOS", "2.0", state="Absent"), Progress.UNKNOWN),
     ],
 )
-def test_the_inventory_has_the_last_word_on_an_update(entry: Json, verdict: UpdateVerdict) -> None:
-    assert judge_update("2.0", read_component(entry)) is verdict
+def test_the_inventory_has_the_last_word_on_an_update(entry: Json, place: Progress) -> None:
+    assert _place("2.0", read_component(entry)) is place
 
 
 def test_a_component_that_is_gone_leaves_the_update_unknown() -> None:
-    assert judge_update("2.0", None) is UpdateVerdict.UNKNOWN
+    change = Change(component="BIOS", current="1.0", desired="2.0", entry="bios")
+    assert progress(change, ()) is Progress.UNKNOWN

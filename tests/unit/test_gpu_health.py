@@ -10,7 +10,8 @@ from fleet.findings import Action, Severity
 from fleet.gpu import GpuReading, MigInstance, RecoveryAction, SmiReport
 from fleet.gpu_health import GpuLimits, findings_of_gpu, untold_of_gpu
 from fleet.gpu_report import explain_report, findings_of_report
-from fleet.gpu_values import ATTRIBUTES, clock_events, pci_address, read_gpu, recovery_action
+from fleet.gpu_values import ATTRIBUTES, clock_events, read_gpu, recovery_action
+from fleet.readers.pci_address import pci_address
 
 
 def _codes(gpu: GpuReading, limits: GpuLimits | None = None) -> list[str]:

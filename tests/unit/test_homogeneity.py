@@ -127,8 +127,38 @@ def test_what_is_not_known_of_nodes_that_run_together_is_said() -> None:
     assert found.mixed == ()
     assert found.unknown == (
         "nvlink domain d: driver.loaded is not known of gpu-[2-3]",
-        "job 7: driver.loaded is not known of gpu-3",
+        "nvlink domain d: firmware, vbios are not known of gpu-3",
+        "job 7: driver.loaded, firmware, vbios are not known of gpu-3",
     )
+
+
+def test_firmware_that_was_read_of_one_node_and_not_of_another_is_unknown() -> None:
+    nodes = [node(name, nvlink_domain="d") for name in ("gpu-1", "gpu-2", "gpu-3")]
+    more = {"firmware.HGX_FW_CPLD_0": "0.22"}
+    one_gpu_less = without(reading("gpu-3", more), "firmware.HGX_FW_GPU_SXM_2")
+    found = judge_homogeneity(nodes, [reading("gpu-1", more), reading("gpu-2"), one_gpu_less], [])
+    assert found.unknown == (
+        "nvlink domain d: firmware.HGX_FW_CPLD_0 is not known of gpu-2",
+        "nvlink domain d: firmware.HGX_FW_GPU_SXM_* is not known of gpu-3",
+    )
+
+
+def test_a_vbios_that_was_not_read_is_unknown_and_not_alike() -> None:
+    nodes = [node(name, nvlink_domain="d") for name in ("gpu-1", "gpu-2")]
+    blind = reading("gpu-2", gpus=(gpu(1, "gpu-2", {"vbios": "[N/A]"}), gpu(2, "gpu-2", {"vbios": "N/A"})))
+    found = judge_homogeneity(nodes, [reading("gpu-1"), blind], [])
+    assert found == Homogeneity((), ("nvlink domain d: vbios is not known of gpu-2",))
+    alone = reading("gpu-1", gpus=(gpu(1, "gpu-1"), gpu(2, "gpu-1", {"vbios": "N/A"})))
+    assert judge_homogeneity(nodes[:1], [alone], []).unknown == (
+        "nvlink domain d: vbios of some GPUs is not known of gpu-1",
+    )
+
+
+def test_firmware_that_no_node_tells_is_unknown_of_all() -> None:
+    nodes = [node(name, nvlink_domain="d") for name in ("gpu-1", "gpu-2")]
+    facts = [NodeFacts(name, AT, "probe", {"driver.loaded": DRIVER}) for name in ("gpu-1", "gpu-2")]
+    found = judge_homogeneity(nodes, facts, [])
+    assert found.unknown == ("nvlink domain d: firmware, vbios are not known of gpu-[1-2]",)
 
 
 def test_a_placeholder_is_no_version() -> None:

@@ -167,6 +167,23 @@ def test_a_repeated_query_keeps_the_last_values() -> None:
     assert [gpu.temperature_gpu_celsius for gpu in read_nvidia_smi_csv(text).gpus] == [55]
 
 
+def test_each_row_is_read_by_the_header_above_it() -> None:
+    text = (
+        f"index, uuid, temperature.gpu\n0, {A}, 40\n"
+        f"uuid, remapped_rows.failure, index\n{B}, Yes, 0\n"
+        f"index, uuid, temperature.gpu\n0, {A}, 41\n"
+    )
+    first, second = read_nvidia_smi_csv(text).gpus
+    assert (first.uuid, first.index, first.temperature_gpu_celsius) == (A, 0, 41)
+    assert (second.uuid, second.index, second.remapped_rows_failure) == (B, 0, True)
+    assert [code for _, code in _codes(text)] == ["ecc.row_remap_failed"]
+
+
+def test_two_hosts_with_the_same_count_are_no_mismatch() -> None:
+    text = f"uuid, count\n{A}, 1\nuuid, count\n{B}, 1\n"
+    assert _codes(text) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

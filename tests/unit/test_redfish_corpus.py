@@ -11,16 +11,18 @@ import pytest
 from redfish_fake import INVENTORY, TASKS, FakeBmc, component
 
 from adapters.redfish.answers import RequestRefused, ResourceMissing, error_for, read_answer
+from fleet.activation import Progress, progress
 from fleet.bmc_logs import LogKind, LogReading, read_log, read_log_entry
 from fleet.bmc_messages import Meaning, Severity, meaning_of, read_messages, worst
 from fleet.bmc_return import Look, Return, judge_return, read_looks
 from fleet.bmc_sensors import SensorVerdict, read_sensor
 from fleet.bmc_tasks import read_task
 from fleet.errors import BmcBusy
-from fleet.firmware import UpdateVerdict, judge_update, read_component, read_inventory
+from fleet.firmware import read_component, read_inventory
 from fleet.json_values import JsonObject, objects_at
 from fleet.model import FirmwareComponent, FirmwareRole, TaskOutcome
 from fleet.nvfwupd import read_nvfwupd_table
+from fleet.plan import Change
 from fleet.update_service import read_update_service, update_parameters
 
 pytestmark = pytest.mark.corpus
@@ -34,6 +36,12 @@ def corpus(shared: Path) -> Path:
 def _given(status: int, body: JsonObject) -> tuple[httpx.Response, bytes]:
     response = httpx.Response(status, json=body)
     return response, response.content
+
+
+def _place(desired: str, component: FirmwareComponent) -> Progress:
+    """What the flows read of an update from the inventory."""
+    change = Change(component=component.id, current="", desired=desired, entry="any")
+    return progress(change, (component,))
 
 
 def _load(corpus: Path, name: str) -> JsonObject:
@@ -93,7 +101,7 @@ def test_gb200_gpus_that_are_absent_are_never_current(corpus: Path) -> None:
     assert _ids(inventory, FirmwareRole.ACTIVE) == set(inventory) - gpus
     assert inventory["HGX_FW_GPU_0"].health == "Critical"
     assert {inventory[gpu].version for gpu in gpus} == {"97.00.6C.00.03", "97.00.72.00.00"}
-    assert judge_update("97.00.6C.00.03", inventory["HGX_FW_GPU_0"]) is UpdateVerdict.UNKNOWN
+    assert _place("97.00.6C.00.03", inventory["HGX_FW_GPU_0"]) is Progress.UNKNOWN
     bmc = inventory["HGX_FW_BMC_0"]
     assert (bmc.version, bmc.staged) == ("GB200Nvl-24.12-8", None)
     assert inventory["FW_CPLD_0"].version == "0x00 0x0b 0x03 0x04"
@@ -261,15 +269,15 @@ def test_bug_11_a_task_that_vanishes_in_a_restart_is_unknown_until_the_inventory
         with pytest.raises(BmcBusy):
             bmc.read_task(uri)
     assert bmc.read_task(uri) is None
-    assert judge_update("2.0", read_component(component("BIOS", "2.0"))) is UpdateVerdict.VERIFIED
-    assert judge_update("2.0", read_component(component("BIOS", "1.0"))) is UpdateVerdict.NOT_APPLIED
+    assert _place("2.0", read_component(component("BIOS", "2.0"))) is Progress.ACTIVE
+    assert _place("2.0", read_component(component("BIOS", "1.0"))) is Progress.OLD
 
 
 def test_bug_13_a_job_completed_with_errors_has_failed_and_the_version_decides(shared: Path) -> None:
     text = (shared / "corpus/bugs/13_completed_with_warning_no_version_change.md").read_text()
     job = json.loads(text.split("job: ")[1].splitlines()[0])
     assert read_task(job).outcome is TaskOutcome.FAILED
-    assert judge_update("22.00.6.39", read_component(component("NIC", "21.80.9.23"))) is UpdateVerdict.NOT_APPLIED
+    assert _place("22.00.6.39", read_component(component("NIC", "21.80.9.23"))) is Progress.OLD
 
 
 def test_bug_15_a_root_that_answers_is_not_a_bmc_that_is_back(shared: Path) -> None:
@@ -298,5 +306,5 @@ def test_bug_17_a_new_task_is_not_done_and_silence_without_a_new_version_is_a_fa
     fake.components(component("NIC", "1.0"))
     bmc = fake.bmc()
     assert bmc.read_task(f"{TASKS}/JID_9") is None
-    assert judge_update("2.0", bmc.read_firmware()[0]) is UpdateVerdict.NOT_APPLIED
+    assert _place("2.0", bmc.read_firmware()[0]) is Progress.OLD
     assert fake.count("GET", INVENTORY) == 1
