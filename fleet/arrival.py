@@ -99,7 +99,8 @@ def compare(
             doubts.append(doubt)
         elif (found := same or there) is not None and not _other_serial(hardware, found):
             recognised += 1
-            if _elsewhere(hardware, found) and not any(arrival.hardware is found for arrival in arrivals):
+            new = any(arrival.hardware is found for arrival in arrivals)
+            if _elsewhere(hardware, found) and not new and not _is_at_home(hardware, found, there):
                 moved.append(Moved(hardware, found))
         else:
             arrivals.append(Arrival(hardware, source, seen_at, None if there is None else there.node))
@@ -118,9 +119,10 @@ class _Index:
             self.add(hardware)
 
     def add(self, hardware: Hardware) -> None:
-        """Later hardware in a place replaces earlier: it is what is there now."""
+        """Later hardware in a place replaces earlier: it is what is there now. A mark is rather a named node's."""
         for mark in hardware.marks:
-            self._by_mark.setdefault(mark, hardware)
+            if self._by_mark.setdefault(mark, hardware).node is None and hardware.node is not None:
+                self._by_mark[mark] = hardware
         if hardware.bmc:
             self._by_address[address_key("bmc", hardware.bmc)] = hardware
         if hardware.node:
@@ -146,6 +148,13 @@ def _elsewhere(hardware: Hardware, known: Hardware) -> bool:
     if not hardware.bmc or not known.bmc:
         return False
     return address_key("bmc", hardware.bmc) != address_key("bmc", known.bmc)
+
+
+def _is_at_home(hardware: Hardware, known: Hardware, there: Hardware | None) -> bool:
+    """Does this address belong to the same hardware? A BMC may have several, and an announced one is given a node."""
+    if there is None:
+        return False
+    return known.node is None or there.node == known.node or bool(set(there.marks) & set(hardware.marks))
 
 
 def _doubt(hardware: Hardware, known: Hardware) -> Doubt | None:

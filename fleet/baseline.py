@@ -18,11 +18,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from fleet.baseline_names import cross_check
-from fleet.config import FleetSpec, Name
+from fleet.config import FleetSpec
 from fleet.errors import ConfigurationError
 from fleet.findings import Action, Finding, Severity
 from fleet.hostlist import expand
 from fleet.model_faults import faults_of
+from fleet.setting_types import Name
 from fleet.version_text import parse
 from fleet.versions import is_same
 from fleet.yaml_text import duplicate_keys, line_of, read_yaml

@@ -48,6 +48,7 @@ class Item:
 
 _AFTER_LOAD = ("driver.on_disk", "the wanted driver is installed; it runs after a reload or a reboot")
 _AFTER_RESET = "it is set, and takes effect at the next GPU reset"
+_AT_NEXT_START = "it is written, and takes effect at the host's next start"
 _STAGED = "the wanted version is written, and waits for its reset"
 
 
@@ -65,7 +66,8 @@ def node_items(pool: PoolBaseline, model: str, node: NodeFacts) -> Iterator[Item
         yield Item("gpu.count", str(count), partial(_counts, count), Mend.PERSON)
     yield from _firmware_items(pool, model, node)
     for attribute, value in pool.bios.items():
-        yield Item(f"bios.{attribute}", value, partial(_same_setting, value), Mend.PERSON)
+        pending = (f"bios_waiting.{attribute}", _AT_NEXT_START)
+        yield Item(f"bios.{attribute}", value, partial(_same_setting, value), Mend.PERSON, pending)
     for unit, state in pool.services.items():
         name = unit.removesuffix(".service")
         mend = Mend.DRIVER_SETTINGS if name.startswith("nvidia-") else Mend.PERSON

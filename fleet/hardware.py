@@ -65,8 +65,9 @@ class Hardware:
 
 
 def hardware_of_entry(entry: NodeEntry, site: str = "", serial: str | None = None) -> Hardware:
-    """A node of the fleet file; `serial` where it was read before."""
+    """A node of the fleet file; `serial` is the one that was read, else the file's counts."""
     where = Where(site or None, entry.rack, entry.unit)
+    serial = serial or entry.serial
     serials = {"system": serial} if serial else None
     return Hardware(node=entry.name, bmc=entry.bmc, serials=serials, model=entry.model, where=where)
 

@@ -46,7 +46,6 @@ class ImportPlan:
     unchanged: tuple[str, ...]
     absent: tuple[str, ...]
     origins: Mapping[str, str]
-    serials: Mapping[str, str]
 
     @property
     def empty(self) -> bool:
@@ -60,7 +59,6 @@ class _Candidate:
     name: str
     origin: str
     values: Mapping[str, str | int]
-    serial: str | None = None
     height: int = 1
     from_row: bool = True
 
@@ -109,12 +107,13 @@ def _candidate(
         faults += [f"{key}: is missing" for key in _NEEDED if key not in row.values]
     faults += _unknown_names(values, now, names)
     kept: dict[str, str | int] = {} if now is None else now.model_dump(exclude_none=True)
-    merged = {key: value for key, value in kept.items() if key not in row.values} | values
+    # A serial that is a placeholder (`N/A`) takes none away.
+    merged = {key: value for key, value in kept.items() if key not in row.values or key == "serial"} | values
     if not faults:
         faults += _refused(merged)
     height = values.pop("height", 1)
     merged.pop("height", None)
-    candidate = _Candidate(name, row.origin, merged, serial_of(row.values.get("serial")), int(height))
+    candidate = _Candidate(name, row.origin, merged, int(height))
     return candidate, tuple(Fault(row.origin, f"{name}: {text}") for text in faults)
 
 
@@ -125,6 +124,8 @@ def _values(row: Row, faults: list[str]) -> dict[str, str | int]:
         given = row.values.get(key)
         if given is None:
             continue
+        if key == "serial" and serial_of(given) is None:
+            continue  # what stands where there is none
         read = _READERS.get(key)
         try:
             values[key] = given if read is None else read(given)
@@ -144,6 +145,7 @@ _READERS: Mapping[str, Callable[[str], str | int]] = {
     "bmc": bmc_url,
     "ssh": ssh_address,
     "unit": rack_unit,
+    "serial": str.strip,
     "height": _height,
 }
 
@@ -187,22 +189,23 @@ def _collisions(nodes: Sequence[_Candidate], known: Known) -> Iterator[Fault]:
     yield from _given_twice(nodes)
     owners = {serial.casefold(): node for serial, node in known.serials.items()}
     for node in nodes:
-        owner = owners.get((node.serial or "").casefold(), node.name)
+        serial = str(node.values.get("serial", ""))
+        owner = owners.get(serial.casefold(), node.name)
         if node.from_row and owner != node.name:
-            yield Fault(node.origin, f"{node.name}: serial: {node.serial} was read on {owner}")
+            yield Fault(node.origin, f"{node.name}: serial: {serial} was read on {owner}")
     yield from _two_in_a_place(nodes)
 
 
 def _given_twice(nodes: Sequence[_Candidate]) -> Iterator[Fault]:
     first: dict[tuple[str, str], _Candidate] = {}
     for node in nodes:
-        keys = {"name": node.name.casefold(), "serial": (node.serial or "").casefold()}
+        keys = {"name": node.name.casefold(), "serial": str(node.values.get("serial", "")).casefold()}
         keys |= {kind: address_key(kind, str(node.values[kind])) for kind in ("bmc", "ssh") if kind in node.values}
         for kind, key in keys.items():
             other = first.setdefault((kind, key), node) if key else node
             if other is node or not node.from_row or (kind != "name" and other.name == node.name):
                 continue
-            shown = {"name": other.name, "serial": node.serial}.get(kind) or node.values[kind]
+            shown = other.name if kind == "name" else node.values[kind]
             yield Fault(node.origin, f"{node.name}: {kind}: {shown} belongs to {other.name} ({other.origin})")
 
 
@@ -237,7 +240,6 @@ def _plan(candidates: Sequence[_Candidate], current: Mapping[str, NodeEntry]) ->
         unchanged=tuple(sorted(named - new - set(changed))),
         absent=tuple(name for name in current if name not in named),
         origins={candidate.name: candidate.origin for candidate in candidates},
-        serials={candidate.name: candidate.serial for candidate in candidates if candidate.serial is not None},
     )
 
 
@@ -245,13 +247,17 @@ def _changes(now: NodeEntry, then: NodeEntry) -> tuple[FieldChange, ...]:
     return tuple(
         FieldChange(key, getattr(now, key), getattr(then, key))
         for key in WRITTEN
-        if getattr(now, key) != getattr(then, key) and not _same_address(key, getattr(now, key), getattr(then, key))
+        if getattr(now, key) != getattr(then, key) and not _same_text(key, getattr(now, key), getattr(then, key))
     )
 
 
-def _same_address(key: str, now: object, then: object) -> bool:
-    """Two spellings of one address are no change; from http to https is one."""
-    if key not in ("bmc", "ssh") or not isinstance(now, str) or not isinstance(then, str):
+def _same_text(key: str, now: object, then: object) -> bool:
+    """Two spellings of one address or serial are no change; from http to https is one."""
+    if not isinstance(now, str) or not isinstance(then, str):
+        return False
+    if key == "serial":
+        return now.casefold() == then.casefold()
+    if key not in ("bmc", "ssh"):
         return False
     secure = [text.startswith("https://") for text in (now, then)]
     return address_key(key, now) == address_key(key, then) and secure[0] == secure[1]

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-WRITTEN = ("name", "rack", "pool", "model", "bmc", "ssh", "unit", "nvlink_domain")
+WRITTEN = ("name", "rack", "pool", "model", "bmc", "ssh", "unit", "nvlink_domain", "serial")
 """The fields that go into the fleet file, in the order in which they are written."""
 
-CHECKED = ("serial", "height")
-"""Fields that are checked and shown, and that the fleet file does not hold; height is in rack units."""
+CHECKED = ("height",)
+"""Fields that are checked, and that the fleet file does not hold; height is in rack units."""
 
 NOTED = ("site", "role", "tags", "note")
 """Fields that are for people; nothing is decided on them."""

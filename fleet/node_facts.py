@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from fleet.bios import BiosReading
 from fleet.facts import NodeFacts, PartFacts
 from fleet.findings import Finding
 from fleet.gpu import GpuReading
+from fleet.inventory_rows import serial_of
+from fleet.json_values import text_at
 from fleet.model import FirmwareComponent, FirmwareRole, SystemReading
+from fleet.node_devices import read_devices
 from fleet.node_health import health_of, state_findings
 from fleet.node_reading import NodeReading
+from fleet.serial_check import check_serial
+from fleet.xid_counts import XID_COUNT, XidCounts
 
 # Fact of a GPU → the attributes of GpuReading that it is read from, the first known one counts.
 _GPU_FACTS: Mapping[str, tuple[str, ...]] = {
@@ -55,11 +61,54 @@ _GPU_NUMBERS = (
 _SWITCHES = {"ecc_mode", "ecc_mode_pending", "mig_mode", "mig_mode_pending", "persistence"}
 
 
-def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
+def facts_of_probe(
+    node: str,
+    at: datetime,
+    reading: NodeReading,
+    xids: XidCounts | None = None,
+    written_serial: str | None = None,
+) -> NodeFacts:
     """What the probe read. A fact that the node could not tell stands in `unknown` with its reason.
 
-    `at` is the controller's time: a node whose clock is wrong must not write its history into the future.
+    `at` is the controller's time: a node whose clock is wrong must not write its history into the future. `xids` are
+    those since the last reading, None where the kernel log was not followed from there. `written_serial` is what the
+    fleet file says.
     """
+    known = _of_node(reading)
+    if written_serial is not None:
+        known["host.serial_check"] = check_serial(known["host.serial"], written_serial)
+    devices = read_devices(reading.sections)
+    known |= devices.facts
+    unknown = {name: _why(name, reading.unknown) for name, value in known.items() if value is None}
+    unknown |= {**_families_not_read(reading), **devices.unknown}
+    gpus = reading.gpus or ()
+    if reading.gpus is None:
+        unknown["gpus"] = _why("gpus", reading.unknown)
+    findings = state_findings(reading)
+    if reading.gpus is None:
+        unknown["health"] = unknown["gpus"]
+    else:
+        known["health"] = health_of(findings)
+    named = [gpu for gpu in gpus if gpu.pci_address or gpu.serial or gpu.uuid]
+    # A GPU without any name would be counted as one more each time: it is no part.
+    unknown |= {f"gpus.{gpu.index}": _why_of_gpu(gpu, reading.unknown) for gpu in gpus if gpu not in named}
+    return NodeFacts(
+        node=node,
+        at=at,
+        source="probe",
+        facts={name: value for name, value in known.items() if value is not None},
+        unknown=unknown,
+        numbers={
+            "probe.wall_seconds": reading.wall_seconds,
+            "clock.ahead_seconds": round((reading.at - at).total_seconds(), 1),
+            XID_COUNT: None if xids is None else xids.total,
+        },
+        parts=(*(_part(gpu, reading.unknown, findings, xids) for gpu in named), *devices.parts),
+    )
+
+
+def _of_node(reading: NodeReading) -> dict[str, str | None]:
+    """The node's own facts; None where one could not be told."""
     driver = reading.driver
     known: dict[str, str | None] = {
         "hostname": reading.hostname,
@@ -77,44 +126,36 @@ def facts_of_probe(node: str, at: datetime, reading: NodeReading) -> NodeFacts:
         "tpm": _word(driver.tpm),
         "gpu.count": None if reading.gpu_count is None else str(reading.gpu_count),
         "gpu.on_bus": None if reading.gpus_on_bus is None else str(reading.gpus_on_bus),
+        "host.serial": serial_of(text_at(reading.sections.get("system"), "machine", "product_serial")),
         "probe.state": "read",
     }
     known |= {f"service.{u}": "absent" if s == "not-found" else s for u, s in (reading.services or {}).items()}
     known |= _software(reading)
     known |= {f"package.{package.name}": package.version for package in reading.packages or ()}
     known |= {f"package_held.{package.name}": "yes" for package in reading.packages or () if package.hold}
-    unknown = {name: _why(name, reading.unknown) for name, value in known.items() if value is None}
-    unknown |= _families_not_read(reading)
-    gpus = reading.gpus or ()
-    if reading.gpus is None:
-        unknown["gpus"] = _why("gpus", reading.unknown)
-    findings = state_findings(reading)
-    if reading.gpus is None:
-        unknown["health"] = unknown["gpus"]
-    else:
-        known["health"] = health_of(findings)
-    named = [gpu for gpu in gpus if gpu.pci_address or gpu.serial or gpu.uuid]
-    unknown |= {f"gpus.{gpu.index}": _why_of_gpu(gpu, reading.unknown) for gpu in gpus if gpu not in named}
-    return NodeFacts(
-        node=node,
-        at=at,
-        source="probe",
-        facts={name: value for name, value in known.items() if value is not None},
-        unknown=unknown,
-        numbers={
-            "probe.wall_seconds": reading.wall_seconds,
-            "clock.ahead_seconds": round((reading.at - at).total_seconds(), 1),
-        },
-        parts=tuple(_part(gpu, reading.unknown, findings) for gpu in named),  # one without a name would be a GPU more
-    )
+    return known
 
 
 def facts_of_bmc(
-    node: str, at: datetime, firmware: Iterable[FirmwareComponent], system: SystemReading | None
+    node: str,
+    at: datetime,
+    firmware: Iterable[FirmwareComponent],
+    system: SystemReading | None,
+    bios: BiosReading | None = None,
+    written_serial: str | None = None,
 ) -> NodeFacts:
-    """What the node's BMC showed: the running firmware, what waits for a reset, and the machine itself."""
+    """What the node's BMC showed: the running firmware, what waits for a reset, and the machine itself.
+
+    `bios` are the attributes that somebody wants to know; None where nobody does. `written_serial` is what the fleet
+    file says.
+    """
     known = {"bmc.state": "read"}
     unknown: dict[str, str] = {}
+    if bios is not None:
+        known |= {f"bios.{name}": value for name, value in bios.attributes.items()}
+        known |= {f"bios_waiting.{name}": value for name, value in bios.waiting.items()}
+        unknown |= {f"bios.{name}": why for name, why in bios.unknown.items()}
+        unknown |= {"bios_waiting.*": bios.waiting_unknown} if bios.waiting_unknown else {}
     for component in firmware:
         if component.role not in (FirmwareRole.ACTIVE, FirmwareRole.UNKNOWN, FirmwareRole.ABSENT):
             continue
@@ -127,6 +168,8 @@ def facts_of_bmc(
             known[f"firmware_staged.{component.id}"] = component.staged
     if system is not None:
         told = {"system.model": system.model, "system.serial": system.serial, "bios.version": system.bios_version}
+        if written_serial is not None:
+            told["system.serial_check"] = check_serial(system.serial, written_serial)
         known |= {name: value for name, value in told.items() if value}
         unknown |= {name: "the BMC does not tell it" for name, value in told.items() if not value}
     return NodeFacts(node=node, at=at, source="bmc", facts=known, unknown=unknown)
@@ -166,7 +209,9 @@ def _why_of_gpu(gpu: GpuReading, reasons: Mapping[str, str]) -> str:
     return reasons.get(f"gpus.{gpu.index}") or ("the GPU is lost" if gpu.lost else "the driver does not tell it")
 
 
-def _part(gpu: GpuReading, reasons: Mapping[str, str], findings: Iterable[Finding]) -> PartFacts:
+def _part(
+    gpu: GpuReading, reasons: Mapping[str, str], findings: Iterable[Finding], xids: XidCounts | None
+) -> PartFacts:
     told = {name: _first(gpu, attributes, name in _SWITCHES) for name, attributes in _GPU_FACTS.items()}
     why = _why_of_gpu(gpu, reasons)
     return PartFacts(
@@ -177,7 +222,8 @@ def _part(gpu: GpuReading, reasons: Mapping[str, str], findings: Iterable[Findin
         facts={name: value for name, value in told.items() if value is not None}
         | {"health": health_of(findings, gpu.subject)},
         unknown={name: why for name, value in told.items() if value is None},
-        numbers={name: getattr(gpu, name) for name in _GPU_NUMBERS},
+        numbers={name: getattr(gpu, name) for name in _GPU_NUMBERS}
+        | {XID_COUNT: None if xids is None else xids.of(gpu.pci_address)},
     )
 
 
@@ -211,6 +257,8 @@ _PATHS = {
     "gpu.count": "gpus.source",
     "gpu.on_bus": "pci",
     "gpus": "gpus.source",
+    "host.serial": "system.machine",
+    "host.serial_check": "system.machine",
 }
 
 

@@ -1,4 +1,4 @@
-"""Parts and where they sat: a GPU keeps its own history through every node that it comes to."""
+"""Parts and where they sat: a GPU, NIC, disk or memory module keeps its history through every node it comes to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`key` names it: kind and serial; where the serial is not told or shared by a board, the UUID; else the slot."""
+    """`key` names it: kind and serial; where the serial is not told or shared by a board, the UUID; else the slot.
+
+    `kind` is gpu, nic, disk, dimm … A NIC's `uuid` is its MAC address or GUID, a disk's its World Wide Name. The
+    `serial` of a memory module has its part number before it: each maker counts for itself.
+    """
 
     id: int
     kind: str
@@ -96,7 +100,10 @@ class Parts:
         self._db = database
 
     def find(self, text: str) -> tuple[Part, ...]:
-        """Parts whose serial, UUID or key `text` is; several only where a board's parts share its serial."""
+        """Parts whose serial, UUID or key `text` is; several only where a board's parts share its serial.
+
+        A memory module is also found by its bare serial.
+        """
         with self._db.read() as connection:
             return find_parts(connection, text)
 
@@ -126,7 +133,8 @@ class Parts:
 
 
 def find_parts(connection: Connection, text: str) -> tuple[Part, ...]:
-    same = sa.or_(parts.c.serial == text, parts.c.uuid == text, parts.c.key == text)
+    of_module = sa.and_(parts.c.kind == "dimm", parts.c.serial.endswith(f" {text}", autoescape=True))
+    same = sa.or_(parts.c.serial == text, parts.c.uuid == text, parts.c.key == text, of_module)
     return tuple(part_of(row) for row in connection.execute(sa.select(parts).where(same).order_by(parts.c.id)))
 
 

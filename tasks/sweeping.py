@@ -14,12 +14,12 @@ from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.logging import get_run_logger
 
-from adapters.announced import add_announced, read_announced
-from adapters.events import emit_arrivals
+from adapters.arrivals import announce_new
 from adapters.kept_json import keep, read_kept
 from adapters.probe import Probe, ProbeRequest
 from blocks.fleet import Fleet
-from fleet.arrival import ArrivalSource, compare
+from fleet.arrival import ArrivalSource
+from fleet.bios import BiosReader
 from fleet.errors import (
     ConfigurationError,
     CredentialsRejected,
@@ -35,9 +35,12 @@ from fleet.model import Node
 from fleet.node_facts import facts_of_bmc, facts_of_failure, facts_of_probe
 from fleet.node_health import OK, log_findings
 from fleet.ports import Clock
+from fleet.serial_check import CODE, serial_findings
 from fleet.sweep import Rounds
+from fleet.xid_counts import count_xids
 from ledger import FactChange, Recorded, Tiers
 from tasks.presets import READS, step
+from tasks.sweeping_wishes import BiosWishes, WrittenSerials
 
 UNHEALTHY = "gpufleet.health.found"
 _SAID = 20  # nodes of a round whose failure is logged; the ledger has them all
@@ -85,6 +88,9 @@ class Sweeper:
         self._hosts = Rounds(names, settings.every_seconds, settings.longest_pause_seconds, now)
         self._bmcs = Rounds(names, settings.bmc_every_seconds, settings.longest_pause_seconds, now, bmc_ages)
         self._cursors = dict(cursors or {})
+        self._bios = BiosWishes(fleet)
+        self._serials = WrittenSerials(fleet)
+        self._told: set[tuple[str, str]] = set()
 
     @property
     def cursors(self) -> Mapping[str, str]:
@@ -104,7 +110,7 @@ class Sweeper:
         work += [(self._bmcs, name, self._read_bmc) for name in self._bmcs.due(began)]
         for number, (rounds, name, outcome) in enumerate(self._side_by_side(work), 1):
             facts, why, findings = outcome
-            swept.findings += [(name, finding) for finding in findings]
+            self._tell(name, findings, swept)
             (rounds.read if why is None else rounds.failed)(name, clock.monotonic())
             swept.read += why is None
             if why is not None:
@@ -148,6 +154,15 @@ class Sweeper:
             get_run_logger().error("%s: %s", name, why, exc_info=error)
         return facts_of_failure(name, self._fleet.clock.now(), "cannot be read", why), why, ()
 
+    def _tell(self, name: str, findings: Sequence[Finding], swept: Swept) -> None:
+        """A serial that is not the written one is a conflict in every round, and news in the first."""
+        for finding in findings:
+            if finding.code == CODE:
+                swept.conflicts.append(f"{name}: {finding.text}")
+            if finding.code != CODE or (name, finding.evidence) not in self._told:
+                swept.findings.append((name, finding))
+                self._told.add((name, finding.evidence))
+
     def _read_host(self, node: Node) -> _Outcome:
         request = ProbeRequest(
             cursor=self._cursors.get(node.name), deadline_seconds=self._fleet.spec().sweep.deadline_seconds
@@ -157,19 +172,27 @@ class Sweeper:
         except FleetError as error:
             facts = facts_of_failure(node.name, self._fleet.clock.now(), _state(error), error.message)
             return facts, error.message, ()
-        news = log_findings(reading) if node.name in self._cursors else ()
+        followed = node.name in self._cursors
+        news = log_findings(reading) if followed else ()
+        xids = count_xids(reading) if followed else None
         if reading.kernel_log is not None and reading.kernel_log.cursor is not None:
             self._cursors[node.name] = reading.kernel_log.cursor
-        return facts_of_probe(node.name, self._fleet.clock.now(), reading), None, news
+        serials = self._serials.now()
+        facts = facts_of_probe(node.name, self._fleet.clock.now(), reading, xids, serials.by_node.get(node.name))
+        return facts, None, (*news, *serial_findings(facts.facts, serials.owners))
 
     def _read_bmc(self, node: Node) -> _Outcome:
         try:
             with self._fleet.bmc(node) as bmc:
-                facts = facts_of_bmc(node.name, self._fleet.clock.now(), bmc.read_firmware(), bmc.read_system())
+                firmware, system = bmc.read_firmware(), bmc.read_system()
+                names = self._bios.of(node.pool)
+                bios = bmc.read_bios(names) if names and isinstance(bmc, BiosReader) else None
         except (TransientError, ConfigurationError, HardwareFault) as error:
             why = f"BMC: {error.message}"
             return facts_of_failure(node.name, self._fleet.clock.now(), _state(error), why, "bmc"), why, ()
-        return facts, None, ()
+        serials, at = self._serials.now(), self._fleet.clock.now()
+        facts = facts_of_bmc(node.name, at, firmware, system, bios, serials.by_node.get(node.name))
+        return facts, None, serial_findings(facts.facts, serials.owners)
 
     def _keep(self, facts: Sequence[NodeFacts], swept: Swept) -> None:
         if not facts:
@@ -264,19 +287,13 @@ def announce_arrivals(fleet: Fleet) -> None:
     What was there when the fleet was first swept has not arrived: it is written down without an event.
     """
     spec, path = fleet.spec(), fleet.folder() / "run" / "arrivals.jsonl"
-    first = not path.exists()
     known = {now.node: now.known.facts for now in fleet.ledger().facts.current(kinds=())}
     seen = [
         hardware_of_entry(entry, spec.site, known[entry.name].get("system.serial"))
         for entry in spec.nodes
         if "read" in (known.get(entry.name, {}).get(name) for name in ("probe.state", "bmc.state"))
     ]
-    before = [arrival.hardware for arrival in read_announced(path)]
-    arrived = compare(seen, before, ArrivalSource.SWEEP, fleet.clock.now()).arrivals
-    if not first:
-        emit_arrivals(arrived, spec.fleet)
-    if arrived:
-        add_announced(path, arrived)
+    announce_new(path, spec.fleet, seen, (), ArrivalSource.SWEEP, fleet.clock.now(), silently=not path.exists())
 
 
 @step("thin out old numbers", READS)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from adapters.redfish import resets, systems, updates
+from adapters.redfish import bios, resets, systems, updates
 from adapters.redfish.answers import ResourceMissing, busy, error_for
 from adapters.redfish.client import RedfishClient
 from adapters.redfish.members import read_members, survey_members
 from adapters.redfish.places import Places
 from adapters.redfish.settings import BmcLogin, BmcTls
+from fleet.bios import BiosReading
 from fleet.bmc_tasks import read_task
 from fleet.errors import CredentialsRejected, FleetError, OutcomeUnknown
 from fleet.firmware import read_inventory
@@ -65,6 +67,10 @@ class RedfishBmc:
         if entries != self._firmware[0]:
             self._firmware = entries, read_inventory(entries)
         return self._firmware[1]
+
+    def read_bios(self, names: Iterable[str]) -> BiosReading:
+        """The named BIOS attributes; what this BMC does not give is unknown, a BMC that does not answer raises."""
+        return bios.read_bios(self._client, self._places, tuple(names))
 
     def read_tasks(self) -> tuple[RedfishTask, ...]:
         """Every task that the BMC lists; none where it has no task service."""

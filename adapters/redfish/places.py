@@ -59,6 +59,7 @@ class Places:
         ordered = tuple(sorted(found.entries, key=_host_first))
         if ordered and not found.problems:  # else the host may be the one that is missing
             self._found["system"] = text_at(ordered[0], "@odata.id")
+            self._found["bios"] = text_at(ordered[0], "Bios", "@odata.id")
         return ordered, tuple(found.problems)
 
     def host(self) -> JsonObject:
@@ -70,6 +71,12 @@ class Places:
         if not ordered or problems:
             raise busy(f"no system can be read ({'; '.join(problems) or 'the BMC lists none'}); ask again")
         return ordered[0]
+
+    def bios(self) -> str | None:
+        """The host's BIOS resource; None where the host has none."""
+        if "bios" not in self._found:
+            self._found["bios"] = text_at(self.host(), "Bios", "@odata.id")
+        return self._found["bios"]
 
     def manager(self, host: JsonObject) -> JsonObject | None:
         """The BMC's own resource, as it is now; None where it shows none."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from adapters.operator_files import check_operator_file
 from fleet.errors import ConfigurationError
 
 
@@ -69,6 +71,8 @@ def tls_context(tls: BmcTls) -> ssl.SSLContext:
 
     Raises ConfigurationError for a CA file that cannot be read.
     """
+    if tls.ca is not None:
+        check_operator_file(Path(tls.ca), "the CA file")
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (OSError, ssl.SSLError) as error:

@@ -53,6 +53,7 @@ def _pci(root: Root, address: str) -> dict[str, object] | None:
         "class": f"0x{kind:06x}",
         "revision": root.text(f"{path}/revision"),
         "driver": root.link(f"{path}/driver"),
+        "virtual_function": root.exists(f"{path}/physfn"),
         "numa_node": root.number(f"{path}/numa_node"),
         **_link(root, path),
         **{f"aer_{kind_}": _aer_total(root, f"{path}/aer_dev_{kind_}") for kind_ in _AER},
@@ -91,13 +92,29 @@ def read_network(root: Root) -> Iterator[Pair]:
     names = [
         n for n in root.names(folder) if root.exists(f"{folder}/{n}/device") or root.exists(f"{folder}/{n}/bonding")
     ]
-    yield "interfaces", [_interface(root, name) for name in names]
+    permanent = _permanent_of_bonds(root)
+    yield "interfaces", [_interface(root, name, permanent.get(name)) for name in names]
     yield "infiniband", [_hca(root, name) for name in root.names("/sys/class/infiniband")]
 
 
-def _interface(root: Root, name: str) -> dict[str, object]:
+def _permanent_of_bonds(root: Root) -> dict[str, str]:
+    """The members of bonds with the address that each had before the bond gave it another."""
+    found: dict[str, str] = {}
+    for bond in root.names("/proc/net/bonding"):
+        member = ""
+        for line in (root.text(f"/proc/net/bonding/{bond}") or "").splitlines():
+            name, _, value = line.partition(": ")
+            if name.strip() == "Slave Interface":
+                member = value.strip()
+            elif name.strip() == "Permanent HW addr" and member:
+                found[member] = value.strip()
+    return found
+
+
+def _interface(root: Root, name: str, permanent: str | None) -> dict[str, object]:
     path = f"/sys/class/net/{name}"
     speed = root.number(f"{path}/speed")
+    made_with = root.number(f"{path}/addr_assign_type") == 0  # NET_ADDR_PERM
     return {
         "name": name,
         "state": root.text(f"{path}/operstate"),
@@ -106,6 +123,7 @@ def _interface(root: Root, name: str) -> dict[str, object]:
         "duplex": root.text(f"{path}/duplex"),
         "mtu": root.number(f"{path}/mtu"),
         "mac": root.text(f"{path}/address"),
+        "mac_permanent": permanent or (root.text(f"{path}/address") if made_with else None),
         "pci": root.pci(f"{path}/device"),
         "driver": root.link(f"{path}/device/driver"),
         "carrier_changes": root.number(f"{path}/carrier_changes"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from .disks import read_disk
 from .files import Root, unknown
+from .smbios import read_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +77,7 @@ def _cpu(root: Root) -> dict[str, object]:
 
 
 def read_memory(root: Root) -> Iterator[Pair]:
-    """Totals in KiB and error counts of the memory controllers."""
+    """Totals in KiB, the modules in their sockets, and error counts of the memory controllers."""
     fields = {}
     for line in (root.text("/proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
@@ -90,6 +92,7 @@ def read_memory(root: Root) -> Iterator[Pair]:
     }
     for ours, theirs in wanted.items():
         yield ours, fields.get(theirs, unknown(f"no {theirs} in /proc/meminfo"))
+    yield "modules", read_modules(root)
     yield "controllers", _controllers(root)
 
 
@@ -115,28 +118,13 @@ def _controllers(root: Root) -> object:
 
 def read_disks(root: Root) -> Iterator[Pair]:
     """Block devices of the machine, then how full the local file systems are."""
-    yield "devices", [_disk(root, name) for name in root.names("/sys/block") if not name.startswith(_VIRTUAL_DISKS)]
+    yield "devices", [read_disk(root, name) for name in root.names("/sys/block") if not name.startswith(_VIRTUAL_DISKS)]
     raid = [line.strip() for line in (root.text("/proc/mdstat") or "").splitlines() if " : " in line]
     yield "raid", raid
     if not root.live:
         yield "file_systems", unknown("the root folder is not the running system's")
         return
     yield "file_systems", _file_systems(root)
-
-
-def _disk(root: Root, name: str) -> dict[str, object]:
-    path = f"/sys/block/{name}"
-    sectors = root.number(f"{path}/size")
-    return {
-        "name": name,
-        "size_bytes": None if sectors is None else sectors * 512,
-        "model": root.text(f"{path}/device/model"),
-        "serial": root.text(f"{path}/device/serial"),
-        "firmware": root.text(f"{path}/device/firmware_rev") or root.text(f"{path}/device/rev"),
-        "state": root.text(f"{path}/device/state"),
-        "rotational": root.number(f"{path}/queue/rotational"),
-        "read_only": root.number(f"{path}/ro"),
-    }
 
 
 def _file_systems(root: Root) -> list[dict[str, object]]:

@@ -57,6 +57,27 @@ def test_known_hardware_at_another_address_has_moved_and_does_not_arrive() -> No
     assert [moved.known.node for moved in found.moved] == ["gpu-0001"]
 
 
+def test_a_bmc_that_answers_at_two_addresses_of_one_node_has_not_moved() -> None:
+    known = [node("gpu-0001", 1, serial="S-1"), node("gpu-0001", 2, serial="S-1")]
+    found = compared([seen(1, serial="S-1"), seen(2, serial="S-1")], *known)
+    assert (found.recognised, found.moved) == (2, ())
+
+
+def test_announced_hardware_that_the_fleet_file_names_at_its_new_address_has_not_moved() -> None:
+    found = compared([seen(2, serial="S-1")], seen(1, serial="S-1"), node("gpu-0001", 2))
+    assert (found.recognised, found.moved) == (1, ())
+
+
+def test_a_known_machine_at_the_address_of_another_node_has_moved() -> None:
+    found = compared([seen(2, serial="S-1")], node("gpu-0001", 1, serial="S-1"), node("gpu-0002", 2))
+    assert [(moved.known.node, found.arrivals) for moved in found.moved] == [("gpu-0001", ())]
+
+
+def test_a_moved_machine_is_called_by_its_node_even_if_it_was_announced_before() -> None:
+    found = compared([seen(9, serial="S-1")], seen(1, serial="S-1"), node("gpu-0001", 1, serial="S-1"))
+    assert [moved.known.label for moved in found.moved] == ["gpu-0001"]
+
+
 def test_another_serial_at_a_known_address_arrives_in_the_place_of_the_node() -> None:
     (arrival,) = compared([seen(1, serial="NEW-1")], node("gpu-0001", 1, serial="OLD-1")).arrivals
     assert arrival.replaces == "gpu-0001"

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from unit.cli_site import CliSite, cli_site
 from unit.knowledge_tools import gpu, reading
 
-from cli.node import gpus, node
+from cli.gpus import gpus
+from cli.node import node
 from cli.session import plain_table
 from fleet.model import NodeState
 
@@ -27,7 +28,8 @@ app.command()(gpus)
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliSite:
-    monkeypatch.setattr("cli.node.console", Console(width=200))
+    for module in ("node", "gpus", "missing"):
+        monkeypatch.setattr(f"cli.{module}.console", Console(width=200))
     return cli_site(tmp_path, monkeypatch)
 
 
@@ -94,6 +96,12 @@ def test_a_node_that_only_a_sweep_knows_has_no_state(swept: CliSite) -> None:
         (("node", "gpu-0001", "--at", "2999-01-01"), 2, "yet to come"),
         (("gpus", "--nodes", "gpu-[1"), 2, "not closed"),
         (("gpus", "--json", "--csv"), 2, "not both"),
+        (("gpus", "--pool", "trian"), 6, "did you mean 'train'?"),
+        (("gpus", "--rack", "r9"), 6, "known: r01, r02"),
+        (("gpus", "--nodes", "gpu-[0003-0004]"), 6, "no node 'gpu-0004' in this fleet; did you mean 'gpu-000"),
+        (("gpus", "--missing", "--nodes", "gpu-0009"), 6, "no node 'gpu-0009'"),
+        (("gpus", "--missing", "--pool", "trian"), 6, "did you mean 'train'?"),
+        (("gpus", "--missing", "--model", "H100"), 2, "--missing goes with"),
     ],
 )
 def test_what_cannot_be_answered_says_why(swept: CliSite, arguments: tuple[str, ...], code: int, said: str) -> None:
@@ -119,8 +127,50 @@ def test_a_gpu_that_its_node_no_longer_lists_is_shown_as_missing(swept: CliSite)
     swept.site_clock.sleep(30)
     swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts={"driver.loaded": "570.1"})])
     lines = run(swept, "gpus").stdout.splitlines()
-    assert [("missing" in line) for line in lines[1:]] == [False, True, False]
+    assert [("missing" in line) for line in lines[1:-1]] == [False, True, False]
+    assert lines[-1] == "2 GPUs on 2 nodes; 1 missing"
     assert [row["missing"] for row in json.loads(run(swept, "gpus", "--json").stdout)["gpus"]] == ["no", "yes", "no"]
+
+
+def test_a_gpu_of_a_node_that_could_not_be_read_is_not_counted_as_missing(swept: CliSite) -> None:
+    swept.site_clock.sleep(30)
+    silent = reading("gpu-0002", swept.site_clock.now(), facts={"probe.state": "unreachable"}, unknown={"probe": "?"})
+    swept.ledger().facts.record([silent])
+    last = run(swept, "gpus").stdout.splitlines()[-1]
+    assert last == "2 GPUs on 2 nodes; 0 missing; 1 not known, as their nodes could not be read"
+    document = json.loads(run(swept, "gpus", "--missing", "--json").stdout)
+    assert (document["missing"], document["not_read"]) == ([], "gpu-[0002-0003]")
+
+
+def test_missing_gpus_are_listed_with_when_and_why(swept: CliSite) -> None:
+    swept.site_clock.sleep(30)
+    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts={"gpu.on_bus": "2"})])
+    rows = json.loads(run(swept, "gpus", "--missing", "--json").stdout)["missing"]
+    assert [(row["node"], row["rack"], row["slot"], row["serial"]) for row in rows] == [
+        ("gpu-0002", "r02", "0000:3b:00.0", "S3"),
+        ("gpu-0002", "r02", None, None),
+    ]
+    shown = run(swept, "gpus", "--missing").stdout
+    assert "seen there before" in shown
+    assert "the PCI bus shows 2, 1 is known" in shown
+    assert "not known: 1 node, gpu-0003: not read" in shown
+    assert "not known: 3 nodes, gpu-[0001-0002],stray: nothing says how many they need" in shown
+    assert shown.splitlines()[-1] == "2 missing on 1 of 4 nodes"
+    assert run(swept, "gpus", "--missing", "--csv").stdout.splitlines()[2].startswith("gpu-0002,train,r02,,,,")
+
+
+def test_missing_gpus_are_those_of_the_nodes_that_are_asked_for(swept: CliSite) -> None:
+    swept.file.with_name("baseline.yaml").write_text(
+        "version: 1\npools: {train: {models: {HGX-H100-8: {gpu_count: 2}}}}\n"
+    )
+
+    def nodes(*options: str) -> list[str]:
+        shown = run(swept, "gpus", "--missing", *options, "--json")
+        return [row["node"] for row in json.loads(shown.stdout)["missing"]]
+
+    assert nodes() == nodes("--pool", "train") == nodes("--state", "in_service") == ["gpu-0001", "gpu-0002"]
+    assert nodes("--rack", "r02") == nodes("--nodes", "gpu-[0002-0003]") == ["gpu-0002"]
+    assert nodes("--pool", "dev") == nodes("--nodes", "stray") == []
 
 
 def test_gpus_as_a_table_as_json_and_as_csv_say_the_same(swept: CliSite) -> None:
@@ -150,6 +200,18 @@ def test_a_table_is_folded_where_it_must_be_and_never_cut() -> None:
     assert _printed(20).count("a") == 100
 
 
+def test_gpus_of_one_board_are_found_by_their_drift(site: CliSite) -> None:
+    site.file.with_name("baseline.yaml").write_text("version: 1\npools: {train: {gpu: {ecc: on}}}\n")
+    off = gpu("18", "S1", "GPU-1", facts={"ecc_mode": "disabled"})
+    on = gpu("19", "S1", "GPU-2", facts={"ecc_mode": "enabled"})
+    silent = gpu("1a", facts={"ecc_mode": "disabled"})
+    site.ledger().facts.record([reading("gpu-0001", site.site_clock.now(), off, on, silent)])
+    shown = json.loads(site.run("gpus", "--drifted", "--json").stdout)
+    assert [row["slot"] for row in shown["gpus"]] == ["18", "1a"]
+    rows = json.loads(site.run("drift", "--only", "drifted", "--json").stdout)["rows"]
+    assert [row["since"] is None for row in rows] == [False, False]
+
+
 def test_nodes_and_gpus_are_found_by_their_drift(site: CliSite) -> None:
     site.file.with_name("baseline.yaml").write_text("version: 1\npools: {train: {gpu: {ecc: on}}}\n")
     off = gpu("0000:18:00.0", "165000000001", facts={"model": "H100", "ecc_mode": "disabled"})
@@ -157,6 +219,7 @@ def test_nodes_and_gpus_are_found_by_their_drift(site: CliSite) -> None:
     site.ledger().facts.record([reading("gpu-0001", site.site_clock.now(), off, on)])
     shown = json.loads(site.run("gpus", "--drifted", "--json").stdout)
     assert [row["serial"] for row in shown["gpus"]] == ["165000000001"]
+    assert site.run("nodes").stdout.splitlines()[-1] == "3 nodes: 3 in_service; 0 GPUs, those of 3 nodes not known"
     assert site.run("nodes", "--drifted", "--hostlist").stdout == "gpu-0001\n"
     assert site.run("nodes", "--driver", "123", "--hostlist").stdout.strip() == ""
     assert site.run("nodes", "--csv").stdout.startswith("node,pool,rack,model,driver,health,state")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.inventory_tools import HEADER, NEW, faults_of, outcome, plan_of, spec
+from unit.inventory_tools import FLEET, HEADER, NEW, faults_of, outcome, plan_of, spec
 
+from fleet.fleet_file_edit import places
 from fleet.inventory_csv import decode_csv, read_csv, write_csv
-from fleet.inventory_import import Known
+from fleet.inventory_import import Known, plan_import
 from fleet.inventory_rows import Row, Rows, serial_of
 
 
@@ -63,7 +64,7 @@ def test_one_row_for_sixteen_nodes_is_taken_apart_by_hostlist_and_template() -> 
         "10.1.0.118",
         16,
     )
-    assert plan.serials["gpu018"] == "SN018"
+    assert last.serial == "SN018"
 
 
 def test_addresses_as_hostlists_walk_in_step_with_the_names() -> None:
@@ -182,6 +183,29 @@ def test_a_high_chassis_takes_its_units_above_too() -> None:
     text += "gpu-0004,r02,train,HGX-H100-8,10.0.0.4,10.1.0.4,8,8\n"
     assert "gpu-0004: unit: r02 U8 holds gpu-0003" in faults_of(text)[0]
     assert len(plan_of(text.replace(",8,8\n", ",9,8\n")).added) == 2
+
+
+def test_a_serial_is_written_and_a_placeholder_takes_none_away() -> None:
+    text = FLEET.replace("unit: 1}", "unit: 1, serial: SN-1}")
+    known = Known(places=places(text, "fleet.yaml"))
+    rows = read_csv("name,serial\ngpu-0001,N/A\ngpu-0002,SN-2\n", "new.csv")
+    plan, faults = plan_import(rows, spec(text), known)
+    assert (plan is not None, faults) == (True, ())
+    assert plan is not None
+    assert {name: [(c.field, c.old, c.new) for c in found] for name, found in plan.changed.items()} == {
+        "gpu-0002": [("serial", None, "SN-2")]
+    }
+    assert plan.unchanged == ("gpu-0001",)
+
+
+def test_a_serial_of_the_fleet_file_on_another_node_is_a_fault() -> None:
+    text = FLEET.replace("unit: 1}", "unit: 1, serial: SN-1}")
+    rows = read_csv("name,serial\ngpu-0002,sn-1\n", "new.csv")
+    plan, faults = plan_import(rows, spec(text), Known(places=places(text, "fleet.yaml")))
+    assert (plan, [str(fault) for fault in faults]) == (
+        None,
+        ["new.csv:2: gpu-0002: serial: sn-1 belongs to gpu-0001 (fleet.yaml:9)"],
+    )
 
 
 def test_a_serial_that_was_read_on_another_node_is_a_fault() -> None:
