@@ -9,6 +9,7 @@ import hmac
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from adapters.operator_files import read_operator_bytes
 from fleet.errors import ConfigurationError, HostKeyChanged
 
 _Key = tuple[str, bytes]  # type and blob
@@ -34,12 +35,12 @@ class KnownHosts:
     def read(cls, path: Path) -> KnownHosts:
         """Raises ConfigurationError where the file cannot be read."""
         try:
-            return cls(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        except OSError as error:
+            content = read_operator_bytes(path, "the known host keys in")
+        except ConfigurationError as error:
             raise ConfigurationError(
-                f"cannot read the known host keys in {path}: {error.strerror}; "
-                "make it with `ssh-keyscan -p PORT HOST` and compare the fingerprints"
+                f"{error.message}; make it with `ssh-keyscan -p PORT HOST` and compare the fingerprints"
             ) from error
+        return cls(content.decode("utf-8", errors="replace"), str(path))
 
     def types(self, host: str, port: int) -> tuple[str, ...]:
         """Types of the keys pinned for this host, so that the server is asked for one of them."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from adapters.known_hosts import KnownHosts
+from adapters.operator_files import read_operator_text
 from adapters.redfish.settings import BmcTls, tls_context
 from adapters.ssh import read_key
 from fleet.config import FleetSpec, SecretRef
@@ -21,12 +22,7 @@ def read_secret(ref: SecretRef, folder: Path, what: str) -> str:
             raise ConfigurationError(f"{what}: environment variable {ref.env} is not set")
         return _not_empty(value, f"{what}: environment variable {ref.env}")
     path = folder / str(ref.file)
-    try:
-        return _not_empty(path.read_text(encoding="utf-8").rstrip("\n"), f"{what}: {path}")
-    except OSError as error:
-        raise ConfigurationError(f"{what}: cannot read {path}: {error.strerror}") from error
-    except UnicodeError as error:
-        raise ConfigurationError(f"{what}: {path} is not UTF-8 text") from error
+    return _not_empty(read_operator_text(path, f"{what}, the file").rstrip("\n"), f"{what}: {path}")
 
 
 def _not_empty(secret: str, where: str) -> str:

@@ -19,6 +19,7 @@ import paramiko
 
 from adapters.known_hosts import KnownHosts
 from adapters.local import Finished
+from adapters.operator_files import read_operator_text
 from adapters.ssh_files import CHECK_AND_MOVE, MAKE_FOLDER, RECEIVE, folder_of, sftp_write
 from fleet.errors import ConfigurationError, CredentialsRejected, FleetError, NodeUnreachable
 
@@ -52,9 +53,9 @@ class SshAccess:
 def read_key(path: Path) -> paramiko.PKey:
     """Read a private key file. Raises ConfigurationError; the key's text is never in its message."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"cannot read the SSH key {path}: {type(error).__name__}; check ssh.key") from error
+        text = read_operator_text(path, "the SSH key")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{error.message}; check ssh.key") from None
     return parse_key(text, str(path))
 
 

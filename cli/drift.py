@@ -13,6 +13,7 @@ import typer
 from adapters.baseline_file import BASELINE, read_baseline_file
 from cli.drift_tables import DriftAnswer, document, hostlist_of, show, to_csv
 from cli.exit_codes import FAILED, PROBLEMS
+from cli.filters import check_known
 from cli.session import FleetOption, JsonOption, exits, open_fleet, print_json
 from fleet.baseline import BaselineSpec, disagreements
 from fleet.drift import DriftVerdict, judge_drift
@@ -46,14 +47,15 @@ def drift(
     baseline: Annotated[
         Path | None, typer.Option("--baseline", help="Baseline file. Default: baseline.yaml beside the fleet file.")
     ] = None,
+    each: Annotated[bool, typer.Option("--each", help="A line for each item, even where nodes are alike.")] = False,
     fleet: FleetOption = None,
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print one line per item, all columns.")] = False,
 ) -> None:
     """Hold what was last read of every node against the pools' baseline; changes nothing.
 
-    Each item is ok, drifted or unknown. Mixed versions inside one NVLink domain, rack or running job are listed
-    besides, whatever the baseline says.
+    Each item is ok, drifted or unknown; nodes that differ alike share a line. Mixed versions inside one NVLink
+    domain, rack or running job are listed besides, whatever the baseline says.
 
     Example: gpufleet drift --pool train --only drifted
 
@@ -74,19 +76,16 @@ def drift(
     elif as_csv:
         typer.echo(to_csv(shown), nl=False)
     else:
-        show(answer, shown)
+        show(answer, shown, each)
     _exit(answer)
 
 
 def _chosen(spec: FleetSpec, pool: str | None, rack: str | None, hostlist: str | None) -> frozenset[str]:
     """Names of the nodes that are asked for. Raises PreconditionError for a name that the fleet file does not have."""
     names = tuple(dict.fromkeys(expand(hostlist))) if hostlist is not None else None
-    for what, given, known in (("pool", pool, spec.pools), ("rack", rack, spec.racks)):
-        if given is not None and given not in known:
-            raise PreconditionError(f"no {what} {given!r}; the fleet file has {', '.join(sorted(known)[:8])}")
-    strangers = sorted(set(names or ()) - {entry.name for entry in spec.nodes})
-    if strangers:
-        raise PreconditionError(f"the fleet file has no node {', '.join(strangers[:8])}")
+    check_known("pool", [pool], spec.pools)
+    check_known("rack", [rack], spec.racks)
+    check_known("node", names or (), {entry.name for entry in spec.nodes})
     chosen = frozenset(
         entry.name
         for entry in spec.nodes

@@ -84,12 +84,15 @@ def to_csv(rows: Iterable[DriftRow]) -> str:
     return text.getvalue()
 
 
-def show(answer: DriftAnswer, shown: tuple[DriftRow, ...]) -> None:
-    """Everything but what is ok without an exception; unknown items of one cause share a line."""
+def show(answer: DriftAnswer, shown: tuple[DriftRow, ...], each: bool) -> None:
+    """Everything but what is ok without an exception; what is alike shares a line unless `each` is given."""
     drifted = [row for row in shown if row.verdict is DriftVerdict.DRIFTED]
-    lines = [_drift_cells(row) for row in drifted]
-    lines += _unknown_cells(row for row in shown if row.verdict is DriftVerdict.UNKNOWN)
-    lines += [_drift_cells(row) for row in shown if row.accepted is not None]
+    unknown = [row for row in shown if row.verdict is DriftVerdict.UNKNOWN]
+    accepted = [row for row in shown if row.accepted is not None]
+    if each:
+        lines = [_drift_cells(row) for row in (*drifted, *unknown, *accepted)]
+    else:
+        lines = [*_alike_cells(drifted), *_unknown_cells(unknown), *_alike_cells(accepted)]
     if lines:
         columns = ("node", "subject", "fact", "answer", "wanted", "found", "since (UTC)", "mend", "why")
         console.print(plain_table(columns, lines))
@@ -98,9 +101,9 @@ def show(answer: DriftAnswer, shown: tuple[DriftRow, ...]) -> None:
     for line in (*answer.mixed.unknown, *answer.notes):
         console.print(line, style="cyan", highlight=False, markup=False, soft_wrap=True)
     counts = Counter(row.verdict for row in answer.report.rows)
-    accepted = sum(row.accepted is not None for row in answer.report.rows)
+    excepted = sum(row.accepted is not None for row in answer.report.rows)
     console.print(
-        f"{counts[DriftVerdict.OK]} items ok ({accepted} by exception), {counts[DriftVerdict.DRIFTED]} drifted on "
+        f"{counts[DriftVerdict.OK]} items ok ({excepted} by exception), {counts[DriftVerdict.DRIFTED]} drifted on "
         f"{len({row.node for row in answer.report.of(DriftVerdict.DRIFTED)})} nodes, "
         f"{counts[DriftVerdict.UNKNOWN]} unknown",
         highlight=False,
@@ -115,6 +118,30 @@ def _drift_cells(row: DriftRow) -> tuple[str, ...]:
     return (row.node, row.subject, row.fact, row.verdict.value, row.wanted, row.found or "", since, mend, why)
 
 
+def _alike_cells(rows: Iterable[DriftRow]) -> list[tuple[str, ...]]:
+    """One line for the nodes that differ alike in the same parts, and since when the first and the last of them do."""
+    of_node: defaultdict[tuple[str, ...], list[DriftRow]] = defaultdict(list)
+    for row in rows:
+        cells = _drift_cells(row)
+        of_node[row.node, *cells[2:6], *cells[7:]].append(row)
+    alike: defaultdict[tuple[str, ...], list[DriftRow]] = defaultdict(list)
+    for (_, *told), group in of_node.items():
+        alike[_subjects(group), *told].extend(group)
+    return [_alike(cells, group) for cells, group in alike.items()]
+
+
+def _alike(cells: tuple[str, ...], group: Sequence[DriftRow]) -> tuple[str, ...]:
+    nodes = list(dict.fromkeys(row.node for row in group))
+    times = sorted(row.since for row in group if row.since is not None)
+    since = " to ".join(dict.fromkeys(f"{at:%F %H:%M}" for at in (*times[:1], *times[-1:])))
+    return (hostlist_of(nodes), *cells[:5], since, *cells[5:])
+
+
+def _subjects(group: Iterable[DriftRow]) -> str:
+    subjects = list(dict.fromkeys(row.subject for row in group))
+    return ", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} parts"
+
+
 def _unknown_cells(rows: Iterable[DriftRow]) -> list[tuple[str, ...]]:
     """One line per cause: nodes that were never read are one line together, and not one for each of their items."""
     by_cause: defaultdict[tuple[str, str], list[DriftRow]] = defaultdict(list)
@@ -122,12 +149,10 @@ def _unknown_cells(rows: Iterable[DriftRow]) -> list[tuple[str, ...]]:
         by_cause[row.node, row.why].append(row)
     alike: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for (node, why), group in by_cause.items():
-        subjects = list(dict.fromkeys(row.subject for row in group))
-        subject = ", ".join(subjects) if len(subjects) < 3 else f"{len(subjects)} parts"
         only = group[0] if len(group) == 1 else None
         fact = f"{len(group)} items" if only is None else only.fact
         shown = ("", "", "") if only is None else _drift_cells(only)[4:7]
-        alike[subject, fact, DriftVerdict.UNKNOWN.value, *shown, "", why].append(node)
+        alike[_subjects(group), fact, DriftVerdict.UNKNOWN.value, *shown, "", why].append(node)
     return [(hostlist_of(nodes), *cells) for cells, nodes in alike.items()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -11,29 +12,32 @@ from typing import Annotated
 
 import typer
 
-from adapters.announced import add_announced, read_announced
+from adapters.announced import read_announced
 from adapters.bmc_discovery import discover_bmcs, resolve_bmcs
 from adapters.clock import SystemClock
 from adapters.fleet_file import read_fleet_file
 from adapters.netbox import NetBox
+from adapters.operator_files import NoSuchFile, read_operator_bytes
 from cli.exit_codes import PROBLEMS, REFUSED
-from cli.inventory_show import show_discovery, show_plan
+from cli.inventory_show import show_announcement, show_discovery, show_plan
 from cli.runtime.files import RunFolder, find_fleet_file
 from cli.session import FleetOption, JsonOption, errors, exits, print_json, use_server
 from fleet.address_ranges import addresses_in
 from fleet.arrival import ArrivalSource, compare
 from fleet.config import FleetSpec, parse_fleet
-from fleet.errors import ConfigurationError
+from fleet.errors import ConfigurationError, PreconditionError
 from fleet.fleet_file_edit import edit_fleet, places
-from fleet.hardware import Hardware, hardware_of_entry
+from fleet.hardware import Hardware, hardware_of_entry, hardware_of_row
 from fleet.inventory_csv import decode_csv, read_csv, write_csv
 from fleet.inventory_import import ImportPlan, Known, plan_import
 from fleet.inventory_rows import Fault, Rows
 from fleet.netbox_devices import NetBoxFields, read_devices
+from fleet.netbox_webhook import LARGEST_BODY, read_webhook
 
 inventory_app = typer.Typer(help="Nodes from other inventories, and BMCs that nobody knows yet.", no_args_is_help=True)
 
 _FIELDS = NetBoxFields()
+_MOST_ROWS = 50_000  # an import is held against itself and the fleet as a whole; more takes minutes
 
 
 @inventory_app.callback()
@@ -72,8 +76,10 @@ def import_nodes(
 
     Example: gpufleet inventory import rack7.csv
 
+    At most 50000 rows at once: split a longer file.
+
     Exit codes: 0 shown or written; 1 the file cannot be written; 2 faults, each listed, and nothing is written;
-    4 NetBox does not answer; 5 it refuses the token; 8 the fleet file changed in the meantime.
+    4 NetBox does not answer; 5 it refuses the token; 6 no such CSV file; 8 the fleet file changed in the meantime.
     """
     path = find_fleet_file(fleet)
     if (file is None) == (netbox is None):
@@ -82,7 +88,7 @@ def import_nodes(
         fields = NetBoxFields(bmc=bmc_field, ssh=ssh_field, pool=pool_field, model=model_field)
         rows = _read_netbox(netbox, token_env, filters or [], ca, fields)
     else:
-        rows = read_csv(decode_csv(_read(Path(file or ""))), str(file))
+        rows = _read_rows(Path(file or ""))
     text = decode_fleet(path)
     known = Known(places=places(text, path.name), new_models=frozenset(new_model or ()))
     plan, faults = plan_import(rows, parse_fleet(text, str(path)), known)
@@ -120,17 +126,53 @@ def discover(
     if announce:
         use_server(path, required=True)
     record = RunFolder(path).path / "arrivals.jsonl"
-    known = [arrival.hardware for arrival in read_announced(record)] + _known(spec, announce)
+    before, known, at = read_announced(record), _known(spec, announce), SystemClock().now()
     seen = discover_bmcs(addresses, port, "http" if plain_http else "https", concurrency, timeout)
-    comparison = compare(seen.found, known, ArrivalSource.DISCOVERY, SystemClock().now())
-    if announce and comparison.arrivals:
-        from adapters.events import emit_arrivals
+    if announce:
+        from adapters.arrivals import announce_new
 
-        emit_arrivals(comparison.arrivals, spec.fleet)
-        add_announced(record, comparison.arrivals)
+        comparison = announce_new(record, spec.fleet, seen.found, known, ArrivalSource.DISCOVERY, at)
+    else:
+        announced = [arrival.hardware for arrival in before]
+        comparison = compare(seen.found, [*announced, *known], ArrivalSource.DISCOVERY, at)
     show_discovery(seen, comparison, announce, as_json)
     if seen.unclear:
         raise typer.Exit(PROBLEMS)
+
+
+@inventory_app.command("announce")
+@exits
+def announce_device(
+    from_netbox: Annotated[
+        str, typer.Option("--from-netbox", metavar="FILE", help="Body of NetBox's webhook; - is standard input.")
+    ],
+    bmc_field: Annotated[str, typer.Option("--bmc-field", help="Custom field; else oob_ip.")] = _FIELDS.bmc,
+    model_field: Annotated[str, typer.Option("--model-field", help="Custom field; else the type.")] = _FIELDS.model,
+    fleet: FleetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Emit gpufleet.hardware.arrived for a device that NetBox tells of, once, where the fleet does not know it.
+
+    This is no server: whatever receives NetBox's webhook checks its signature and hands its body over.
+
+    Example: gpufleet inventory announce --from-netbox -
+
+    Exit codes: 0 announced, or there was nothing to announce, and it says why; 2 another body, no such fleet, or no
+    runtime to announce to; 4 the Prefect server does not answer, send it again; 6 no such file.
+    """
+    path = find_fleet_file(fleet)
+    content = sys.stdin.buffer.read(LARGEST_BODY + 1) if from_netbox == "-" else _read(Path(from_netbox), "the body")
+    change = read_webhook(content, NetBoxFields(bmc=bmc_field, model=model_field))
+    spec = read_fleet_file(path)
+    comparison = None
+    if not change.why_not:
+        use_server(path, required=True)
+        from adapters.arrivals import announce_new
+
+        record, at = RunFolder(path).path / "arrivals.jsonl", SystemClock().now()
+        hardware = hardware_of_row(change.row)
+        comparison = announce_new(record, spec.fleet, [hardware], _known(spec, True), ArrivalSource.NETBOX, at)
+    show_announcement(change, comparison, as_json)
 
 
 @inventory_app.command()
@@ -165,17 +207,42 @@ def _known(spec: FleetSpec, announce: bool) -> list[Hardware]:
     return [replace(entry, bmc=url) for entry in entries for url in (*urls[entry.bmc or ""], entry.bmc)]
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, what: str) -> bytes:
+    """Raises PreconditionError where there is no such file, ConfigurationError where it cannot be read."""
     try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {file}: {error.strerror}") from error
+        return read_operator_bytes(file, what)
+    except NoSuchFile as error:
+        raise PreconditionError(error.message) from error
+
+
+def _read_rows(file: Path) -> Rows:
+    """Raises as `_read`, and ConfigurationError for too long a file."""
+    text = decode_csv(_read(file, "the CSV file"))
+    _check_length(file, max(text.count("\n"), text.count("\r")), "lines", _MOST_ROWS + 1)  # one names the columns
+    rows = read_csv(text, str(file))
+    _check_length(file, len(rows.rows), "nodes", _MOST_ROWS)
+    return rows
+
+
+def _read_body(source: str) -> bytes:
+    """Standard input for `-`. Raises PreconditionError where there is no such file."""
+    if source == "-":
+        return sys.stdin.buffer.read(LARGEST_BODY + 1)
+    try:
+        return read_operator_bytes(Path(source), "the webhook's body")
+    except NoSuchFile as error:
+        raise PreconditionError(error.message) from error
+
+
+def _check_length(file: Path, number: int, of: str, most: int) -> None:
+    if number > most:
+        raise ConfigurationError(f"{file} has {number} {of}; at most {_MOST_ROWS} rows at once: split the file")
 
 
 def decode_fleet(path: Path) -> str:
     """The fleet file letter by letter, line ends and all. Raises ConfigurationError where it is no UTF-8 text."""
     try:
-        return _read(path).decode("utf-8")
+        return read_operator_bytes(path, "the fleet file").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"the fleet file {path} is not UTF-8 text: {error}") from error
 

@@ -11,6 +11,7 @@ from cli.session import console, print_json
 from fleet.arrival import Comparison, payload_of
 from fleet.config import NodeEntry
 from fleet.inventory_import import ImportPlan
+from fleet.netbox_webhook import DeviceChange
 
 
 def show_plan(plan: ImportPlan, path: Path, kept: Path | None, as_json: bool) -> None:
@@ -39,17 +40,35 @@ def show_plan(plan: ImportPlan, path: Path, kept: Path | None, as_json: bool) ->
 
 
 def _added(plan: ImportPlan, entry: NodeEntry) -> dict[str, object]:
-    return {**entry.model_dump(), "serial": plan.serials.get(entry.name), "origin": plan.origins[entry.name]}
+    return {**entry.model_dump(), "origin": plan.origins[entry.name]}
 
 
 def _plan_lines(plan: ImportPlan) -> Iterator[str]:
     for entry in plan.added:
         unit = "" if entry.unit is None else f" U{entry.unit}"
-        what = f"{entry.model}, {entry.pool}, {entry.rack}{unit}, {entry.bmc}, {entry.ssh}"
+        serial = "" if entry.serial is None else f", serial {entry.serial}"
+        what = f"{entry.model}, {entry.pool}, {entry.rack}{unit}, {entry.bmc}, {entry.ssh}{serial}"
         yield f"{entry.name}  added    {what}  ({plan.origins[entry.name]})"
     for name, fields in plan.changed.items():
         changes = (f"{f.field}: {'none' if f.old is None else f.old} → {f.new}" for f in fields)
         yield f"{name}  changed  {'; '.join(changes)}  ({plan.origins[name]})"
+
+
+def show_announcement(change: DeviceChange, comparison: Comparison | None, as_json: bool) -> None:
+    """What became of a device that NetBox told of; `comparison` is None where it was not even compared."""
+    found = comparison or Comparison()
+    said = [f"{moved.hardware.label} is {moved.known.label}, known at {moved.known.bmc}" for moved in found.moved]
+    said += [doubt.text for doubt in found.doubts]
+    result = "announced" if found.arrivals else "doubt" if found.doubts else "moved" if found.moved else "known"
+    if comparison is None:
+        result, said = "not announced", [change.why_not]
+    if as_json:
+        arrivals = [payload_of(arrival) for arrival in found.arrivals]
+        print_json({"result": result, "device": dict(change.row.values), "arrivals": arrivals, "why": said})
+        return
+    why = f": {'; '.join(said)}" if said else ""
+    name = change.row.values.get("name", "?")
+    console.print(f"{name}  {result}{why}", highlight=False, markup=False, soft_wrap=True)
 
 
 def show_discovery(seen: Discovery, comparison: Comparison, announce: bool, as_json: bool) -> None:

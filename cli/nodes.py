@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.drifted import drifted
-from cli.session import FleetOption, JsonOption, console, exits, open_fleet, plain_table, print_csv, print_json
+from cli.filters import check_known
+from cli.session import (
+    FleetOption,
+    JsonOption,
+    console,
+    counted,
+    exits,
+    open_fleet,
+    plain_table,
+    print_csv,
+    print_json,
+)
 from fleet.drivers import is_of
-from fleet.errors import PreconditionError
 from fleet.hostlist import compress
 from fleet.model import NodeState
 from fleet.node_health import OK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Mapping
 
-    from blocks.fleet import Fleet
     from ledger import NodeRecord
 
 _CSV_COLUMNS = (
@@ -65,9 +76,10 @@ def nodes(
     if as_json + as_csv + names_only > 1:
         raise typer.BadParameter("give one of --json, --csv and --hostlist")
     opened = open_fleet(fleet)
-    _check("pool", pool, opened.spec().pools)
-    _check("rack", rack, opened.spec().racks)
-    drivers, health = _read_of_nodes(opened)
+    check_known("pool", [pool], opened.spec().pools)
+    check_known("rack", [rack], opened.spec().racks)
+    known = {now.node: now.known.facts for now in opened.ledger().facts.current(kinds=())}  # without the parts
+    drivers, health = ({node: facts.get(name) for node, facts in known.items()} for name in ("driver.loaded", "health"))
     differing = drifted(opened) if only_drifted else None
     found = [
         record
@@ -92,21 +104,19 @@ def nodes(
         console.print("no nodes yet: the first operation takes them from the fleet file" if empty else "no such nodes")
         return
     columns = ("node", "pool", "rack", "driver", "state", "health", "since (UTC)", "held by", "why")
-    known = ((record, drivers.get(record.name), health.get(record.name)) for record in found)
-    console.print(plain_table(columns, (_cells(*each) for each in known)))
+    cells = (_cells(record, drivers.get(record.name), health.get(record.name)) for record in found)
+    console.print(plain_table(columns, cells))
+    console.print(_count(found, known), highlight=False)
 
 
-def _read_of_nodes(fleet: Fleet) -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """The loaded driver and the health of each node that was read; kinds=() leaves the parts out."""
-    known = {now.node: now.known.facts for now in fleet.ledger().facts.current(kinds=())}
-    drivers, health = ({node: facts.get(name) for node, facts in known.items()} for name in ("driver.loaded", "health"))
-    return drivers, health
-
-
-def _check(what: str, name: str | None, known: Iterable[str]) -> None:
-    names = sorted(known)
-    if name is not None and name not in names:
-        raise PreconditionError(f"no {what} {name!r}; the fleet file has {', '.join(names[:8])}")
+def _count(found: Collection[NodeRecord], known: Mapping[str, Mapping[str, str]]) -> str:
+    """`39 nodes: 38 in_service, 1 quarantined; 304 GPUs`, as their drivers count them."""
+    states = Counter(record.state.value for record in found)
+    told = [known.get(record.name, {}).get("gpu.count", "") for record in found]
+    counts = [int(text) for text in told if re.fullmatch("[0-9]{1,4}", text)]
+    silent = f", those of {counted(len(told) - len(counts), 'node')} not known" if len(counts) < len(told) else ""
+    listed = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    return f"{counted(len(told), 'node')}: {listed}; {counted(sum(counts), 'GPU')}{silent}"
 
 
 def _cells(record: NodeRecord, driver: str | None, health: str | None) -> tuple[str, ...]:

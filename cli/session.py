@@ -92,6 +92,11 @@ def plain_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Ta
     return table
 
 
+def counted(number: int, what: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def print_csv(rows: Iterable[Mapping[str, object]], columns: tuple[str, ...]) -> None:
     """A header and a line for each row; None is an empty cell."""
     text = io.StringIO()
@@ -144,11 +149,13 @@ def _ended() -> Iterator[None]:
 def exit_code(error: FleetError) -> ExitCode:
     """The exit code that an error of ours ends the command with."""
     from adapters.signatures import SignatureRefused
+    from ledger.database import LedgerUnusable
 
     kinds: tuple[tuple[type[FleetError], ExitCode], ...] = (
         (CredentialsRejected, CREDENTIALS),
         (BundleRejected, REFUSED),
         (SignatureRefused, REFUSED),
+        (LedgerUnusable, FAILED),
         (ConfigurationError, USAGE),
         (TransientError, UNREACHABLE),
         (LeaseLost, REFUSED),

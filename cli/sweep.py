@@ -8,6 +8,7 @@ import typer
 from rich.progress import Progress
 
 from cli.exit_codes import PROBLEMS
+from cli.filters import check_known
 from cli.session import FleetOption, JsonOption, console, errors, exits, open_fleet, plain_table, print_json
 from fleet.errors import PreconditionError
 from fleet.hostlist import expand
@@ -29,18 +30,17 @@ def sweep(
 
     Example: gpufleet sweep 'gpu-[0001-0016]'
 
-    Exit codes: 0 all were read; 2 fleet file wrong; 3 some could not be read, they are listed; 6 no such node.
+    Exit codes: 0 all were read; 2 fleet file wrong; 3 some could not be read, or two nodes tell of the same part:
+    they are listed; 6 no such node.
     """
     opened = open_fleet(fleet)  # before anything imports Prefect: it reads its settings once
     from tasks.sweeping import Sweeper
 
     known = {node.name: node for node in opened.spec().inventory()}
     names = expand(nodes) if nodes is not None else tuple(known)
-    strangers = [name for name in names if name not in known]
     if not names and known:
         raise PreconditionError("no node is named; leave NODES out to read the whole fleet")
-    if strangers:
-        raise PreconditionError(f"the fleet file has no node {', '.join(strangers[:8])}")
+    check_known("node", names, known)
     opened.sync_inventory()
     sweeper = Sweeper(opened, [known[name] for name in names])
     with Progress(console=errors, transient=True, disable=as_json) as progress:
@@ -69,7 +69,7 @@ def sweep(
             f"first time, {len(swept.changes)} facts changed, {len(swept.failed)} not read",
             highlight=False,
         )
-    if swept.failed:
+    if swept.failed or swept.conflicts:
         raise typer.Exit(PROBLEMS)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,10 @@ _turns: dict[str, threading.Lock] = {}
 _turns_guard = threading.Lock()
 
 
+class LedgerUnusable(ConfigurationError):
+    """The ledger is where it should be and cannot be used: full, read-only, damaged, emptied."""
+
+
 @dataclass(slots=True)
 class Transaction:
     """A write under way. Its audit records are chained just before the commit."""
@@ -48,14 +53,20 @@ class Transaction:
 
 
 class Database:
-    """Connections to one ledger; may be used from any thread."""
+    """Connections to one ledger; may be used from any thread.
+
+    `file` is an SQLite ledger's, None for PostgreSQL; `made_now` says that it was not there before.
+    """
 
     def __init__(self, url: str, clock: Clock) -> None:
         parsed = _checked(url)
         self.name = parsed.render_as_string(hide_password=True)
         self.clock = clock
         self.sqlite = parsed.get_backend_name() == "sqlite"
+        self.file = Path(parsed.database or "").absolute() if self.sqlite else None
+        self.made_now = self.file is not None and _make_private(self.file)
         self._engine = _sqlite(parsed) if self.sqlite else _postgresql(parsed)
+        self._end = weakref.finalize(self, _end, self._engine, self.file)  # at the latest when the process ends
         self._writer = self._engine.execution_options(ledger_write=True)
         with _turns_guard:
             self._turn = _turns.setdefault(str(parsed), threading.Lock())
@@ -92,7 +103,8 @@ class Database:
             yield connection
 
     def close(self) -> None:
-        self._engine.dispose()
+        """Close every connection; an SQLite ledger is then whole in its one file, unless others are at work in it."""
+        self._end()
 
     def _begin(self) -> Connection:
         for left in reversed(range(_BEGIN_TRIES)):
@@ -124,6 +136,8 @@ def _checked(url: str) -> URL:
     except (exc.ArgumentError, ValueError) as error:
         raise ConfigurationError("the ledger's URL is not one; e.g. sqlite:////srv/fleet/ledger.db") from error
     backend = parsed.get_backend_name()
+    if parsed.port is not None and not 0 < parsed.port < 65536:
+        raise ConfigurationError(f"the ledger's URL has port {parsed.port}; a port is a number from 1 to 65535")
     if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
             raise ConfigurationError("the ledger needs a file; e.g. sqlite:////srv/fleet/ledger.db")
@@ -136,14 +150,30 @@ def _checked(url: str) -> URL:
     raise ConfigurationError(f"the ledger cannot be kept in {backend!r}; use sqlite or postgresql")
 
 
-def _make_private(file: Path) -> None:
-    """A ledger names hosts and people: a new one is for its owner only, and SQLite gives its journals the same mode."""
+def _make_private(file: Path) -> bool:
+    """A ledger names hosts and people: a new one is for its owner only, and SQLite gives its journals the same mode.
+
+    True where it was made now.
+    """
     with suppress(OSError):  # a folder that cannot be written says so when it is opened
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        return True
+    return False
+
+
+def _end(engine: Engine, file: Path | None) -> None:
+    engine.dispose()
+    if file is not None:
+        _fold_journal(file)
+
+
+def _fold_journal(file: Path) -> None:
+    """Bring SQLite's write-ahead log into the file, for those who copy it alone. Nobody else is waited for."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=0)) as own:
+        own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _sqlite(url: URL) -> Engine:
-    _make_private(Path(url.database or ""))
     engine = sa.create_engine(
         url,
         hide_parameters=True,
@@ -199,20 +229,22 @@ _SQLITE_PERSON = (
     "not a database",
     "no such",
 )
-_SQLSTATE_PERSON = ("3D", "42", "53100")  # no such database, no right or no table, disk full
+_SQLSTATE_PERSON = ("42", "53100", "25006")  # no right or no table, disk full, read-only
 
 
 def _translate(error: exc.DBAPIError | exc.TimeoutError, name: str) -> FleetError:
-    """Busy or cut off: TransientError. What a person must mend, or a fault of ours: ConfigurationError."""
+    """Busy or cut off: TransientError. A wrong URL: ConfigurationError. Whatever else a person must mend, or is a
+    fault of ours: LedgerUnusable."""
     if isinstance(error, exc.TimeoutError):
         return TransientError(f"the ledger {name} is busy: no free connection for {_WAIT_SECONDS} s")
     text = str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else type(error.orig).__name__
     state = str(getattr(error.orig, "sqlstate", None) or "")
     if state.startswith("28") or "password authentication failed" in text or "no password supplied" in text:
         return CredentialsRejected(f"the ledger {name} refused the credentials")
-    mendable = state.startswith(_SQLSTATE_PERSON) or any(word in text for word in _SQLITE_PERSON)
-    if mendable or ('database "' in text and "does not exist" in text):
+    if state.startswith("3D") or ('database "' in text and "does not exist" in text):
         return ConfigurationError(f"the ledger {name} cannot be used: {text}")
+    if state.startswith(_SQLSTATE_PERSON) or any(word in text for word in _SQLITE_PERSON):
+        return LedgerUnusable(f"the ledger {name} cannot be used: {text}")
     if isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated:
         return TransientError(f"the ledger {name} did not answer: {text}")
-    return ConfigurationError(f"the ledger {name} refused a statement: {text}")
+    return LedgerUnusable(f"the ledger {name} refused a statement: {text}")

@@ -1,4 +1,9 @@
-"""Which part a reading speaks of: by serial, else by UUID, else the one that sits in the slot."""
+"""Which part a reading speaks of: by serial, else by UUID, else the one that sits in the slot.
+
+A serial names a part only while nothing else bears it. NVIDIA's is the board's, so GPUs of one board share it and go
+by UUID. One that bears a shared serial and tells no UUID is the part that sits in its slot, and goes by the slot where
+none does: which of the serial's bearers it is cannot be told.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +46,16 @@ class Identities:
         self._next = next_id(connection, parts)
 
     def load(self, readings: Iterable[NodeFacts], sitting: Iterable[int]) -> None:
-        """Fetch the parts of these ids, and those with a serial or UUID that the readings name."""
+        """Fetch the parts of these ids, those that the readings name, and all that share a name with one of them."""
         told = [part for reading in readings for part in reading.parts]
-        wanted: tuple[tuple[sa.Column[object], set[object]], ...] = (
-            (parts.c.id, set(sitting)),
-            (parts.c.serial, {clean_text(part.serial) for part in told if part.serial}),
-            (parts.c.uuid, {clean_text(part.uuid) for part in told if part.uuid}),
-        )
-        for column, values in wanted:
-            for some in chunks(values):
-                for row in self._connection.execute(sa.select(parts).where(column.in_(some)).order_by(parts.c.id)):
-                    self._take(row)
+        wanted = {("serial", clean_text(part.serial)) for part in told if part.serial}
+        wanted |= {("uuid", clean_text(part.uuid)) for part in told if part.uuid}
+        self._fetch("id", sitting)
+        asked: set[tuple[str, str]] = set()
+        while fresh := (wanted | self._names()) - asked:
+            for column in ("serial", "uuid"):
+                self._fetch(column, (name for of, name in fresh if of == column))
+            asked |= fresh
 
     def ids(self) -> list[int]:
         return list(self._items)
@@ -66,14 +70,10 @@ class Identities:
         """The part's id; `sitting` is the part that sat in this slot at the last look.
 
         A part that tells neither serial nor UUID is taken for the one that sat there, and so is one that tells
-        more than before and contradicts nothing. A serial that several parts of one reading bear is their
-        board's: those go by UUID.
+        more than before and contradicts nothing.
         """
         shared = bool(told.serial) and _bearers(reading, told) > 1
-        occupant = None if sitting is None else self._items[sitting]
-        item = self._same(told, occupant, shared)
-        if item is None and occupant is not None and _agree(occupant, told):
-            item = occupant
+        item = self._same(told, None if sitting is None else self._items[sitting], shared)
         if item is None:
             item = Item(self._next, told.kind, "", None, None, reading.at, stored=False)
             item.key = clean_text(f"{told.kind}:slot {reading.node}/{told.slot}")
@@ -92,6 +92,18 @@ class Identities:
         if changed:
             self._connection.execute(sa.update(parts).where(parts.c.id == sa.bindparam("row")), changed)
 
+    def _fetch(self, column: str, values: Iterable[int | str]) -> None:
+        for some in chunks(values):
+            query = sa.select(parts).where(parts.c[column].in_(some)).order_by(parts.c.id)
+            for row in self._connection.execute(query):
+                self._take(row)
+
+    def _names(self) -> set[tuple[str, str]]:
+        """Every serial and UUID of the parts that are here."""
+        items = self._items.values()
+        names = {("serial", item.serial) for item in items if item.serial}
+        return names | {("uuid", item.uuid) for item in items if item.uuid}
+
     def _take(self, row: TableRow) -> None:
         if row.id in self._items:
             return
@@ -102,18 +114,27 @@ class Identities:
             self._by_uuid[item.kind, item.uuid].append(item)
 
     def _same(self, told: PartFacts, occupant: Item | None, shared: bool) -> Item | None:
-        """The known part with this serial, else with this UUID and no other serial."""
+        """The known part that this is, None for one that was never seen.
+
+        What the slot's occupant told before counts for it as long as nothing contradicts: so no two parts ever come
+        to have the same serial and UUID.
+        """
         serial, uuid = clean_text(told.serial or ""), clean_text(told.uuid or "")
+        staying = occupant if occupant is not None and _agree(occupant, serial, uuid) else None
+        if staying is not None and not uuid:
+            uuid = staying.uuid or ""
         bearers = self._by_serial[told.kind, serial] if serial else []
-        exact = [item for item in bearers if uuid and item.uuid == uuid]
-        if exact or (len(bearers) == 1 and not shared):
-            return (exact or bearers)[0]
-        if occupant in bearers and not uuid:
-            return occupant
-        named = self._by_uuid[told.kind, uuid] if uuid else []
-        return next((item for item in named if not serial or item.serial in (None, serial)), None)
+        exact = next((item for item in bearers if uuid and item.uuid == uuid), None)
+        if exact is not None:
+            return exact
+        if len(bearers) == 1 and not shared:
+            return bearers[0]
+        named = [item for item in self._by_uuid[told.kind, uuid] if item.uuid == uuid] if uuid else []
+        fitting = [item for item in named if not serial or item.serial in (None, serial)]
+        return staying if staying in fitting or not fitting else fitting[0]
 
     def _learn(self, item: Item, told: PartFacts, shared: bool) -> None:
+        """Take over what it tells. A part that has neither a serial of its own nor a UUID keeps the key that it has."""
         before = (item.key, item.serial, item.uuid)
         serial, uuid = clean_text(told.serial or ""), clean_text(told.uuid or "")
         if serial and item.serial != serial:
@@ -122,8 +143,8 @@ class Identities:
         if uuid and item.uuid != uuid:
             item.uuid = uuid
             self._by_uuid[item.kind, uuid].append(item)
-        of_board = shared or (item.serial is not None and len(self._by_serial[item.kind, item.serial]) > 1)
-        name = item.uuid if item.uuid and of_board else item.serial or item.uuid
+        alone = item.serial is not None and not shared and len(self._by_serial[item.kind, item.serial]) == 1
+        name = item.serial if alone else item.uuid
         if name:
             item.key = f"{item.kind}:{name}"
         item.changed |= before != (item.key, item.serial, item.uuid)
@@ -134,9 +155,8 @@ def _bearers(reading: NodeFacts, told: PartFacts) -> int:
     return len({p.uuid for p in reading.parts if p.uuid and (p.kind, p.serial) == (told.kind, told.serial)})
 
 
-def _agree(item: Item, told: PartFacts) -> bool:
-    """Does nothing that the part tells of itself contradict what is known of it?"""
-    serial, uuid = clean_text(told.serial or ""), clean_text(told.uuid or "")
+def _agree(item: Item, serial: str, uuid: str) -> bool:
+    """Does nothing that a part tells of itself (empty: not told) contradict what is known of this one?"""
     return (not serial or item.serial in (None, serial)) and (not uuid or item.uuid in (None, uuid))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from fleet.drift import NODE, Since
@@ -28,15 +28,25 @@ def present_facts(
             facts.append(NodeFacts(node.node, at, source, {}, {"*": f"not read since {at:%F %H:%M} UTC"}))
             continue
         parts = tuple(_part(part, node) for part in node.parts)
-        for key, known in ((NODE, node.known), *((part.key, part.known) for part in node.parts)):
+        for key, known in ((NODE, node.known), *((drift_key(part), part.known) for part in node.parts)):
             since |= {(node.node, key, name): known.since(name) for name in (*known.facts, *known.unknown)}
         facts.append(NodeFacts(node.node, at, source, node.known.facts, node.known.unknown, parts=parts))
     return tuple(facts), since
 
 
+def drift_key(part: PartNow) -> str:
+    """What a row of drift calls this part."""
+    return _told(part, {}, {}).key
+
+
 def _part(part: PartNow, now: NodeNow) -> PartFacts:
     if not part.missing:
-        return PartFacts(part.kind, part.slot, part.serial, part.uuid, part.known.facts, part.known.unknown)
+        return _told(part, part.known.facts, part.known.unknown)
     why = now.known.unknown.get("probe") or "the newest reading does not show it"
-    unknown = {"*": f"{why}; last read {part.seen:%F %H:%M}"}
-    return PartFacts(part.kind, part.slot, part.serial, part.uuid, {}, unknown)
+    return _told(part, {}, {"*": f"{why}; last read {part.seen:%F %H:%M}"})
+
+
+def _told(part: PartNow, facts: Mapping[str, str], unknown: Mapping[str, str]) -> PartFacts:
+    """A serial that names no part, as several bear it, is left out: its GPUs would be one."""
+    serial = part.serial if part.key == f"{part.kind}:{part.serial}" else None
+    return PartFacts(part.kind, part.slot, serial, part.uuid, facts, unknown)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A shared machine is slow at times: how long one example takes says nothing. In CI the same examples come each time.
-settings.register_profile("gpufleet", deadline=None, derandomize=bool(os.environ.get("CI")))
+# A shared machine is slow at times: how long one example takes says nothing. Hypothesis would repeat the same examples
+# wherever CI is set; new ones are wanted there too, and the failure prints what repeats it.
+settings.register_profile("gpufleet", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("gpufleet")
 
 ROOT = Path(__file__).resolve().parent.parent

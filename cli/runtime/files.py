@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters.kept_json import write_private
 from fleet.errors import ConfigurationError
 
 DEFAULT_FLEET_FILE = Path("fleet.yaml")
@@ -69,26 +69,10 @@ def find_fleet_file(given: Path | None) -> Path:
     """
     named = given or Path(os.environ.get("GPUFLEET_FLEET") or DEFAULT_FLEET_FILE)
     path = named.expanduser().absolute()
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"the fleet file {path} is no regular file: give --fleet FILE")
     if not path.is_file():
         raise ConfigurationError(
             f"no fleet file at {path}: give --fleet FILE, set GPUFLEET_FLEET, or make one with `gpufleet simulate`"
         )
     return path
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace `path` in one step by a file that only its owner can read."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)
-
-
-def read_json(path: Path) -> dict[str, object] | None:
-    """A JSON object; None where the file is missing, unreadable, cut short or holds something else."""
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from adapters.fleet_file import read_fleet_file
+from adapters.kept_json import keep, read_kept
 from adapters.references import check_references
 from cli.runtime import api
-from cli.runtime.files import RunFolder, read_json, write_private
+from cli.runtime.files import RunFolder
 from cli.runtime.process import flow_processes, flow_runs_with_process, read_record, stop
 from cli.runtime.server import ensure_server, wait_until_healthy
 from cli.runtime.settings import DEFAULT_PORT, HOST, client_environment, home
@@ -69,7 +69,7 @@ def bring_up(fleet_file: Path, port: int | None, say: Say) -> RuntimeStatus:
     server, new_server = ensure_server(folder, port, say)
     os.environ.update(client_environment(folder, server.port))
     fingerprint = _fingerprint(fleet_file)
-    applied = read_json(folder.record("applied")) or {}
+    applied = read_kept(folder.record("applied")) or {}
     stale = applied.get("fingerprint") != fingerprint
     with ThreadPoolExecutor(max_workers=1) as pool:
         if stale:
@@ -206,7 +206,7 @@ def _register(spec: FleetSpec, folder: RunFolder, fingerprint: str, before: dict
     applied = apply(spec, folder.fleet_file, limits_before)
     deploy(home())
     record = {"fingerprint": fingerprint, "limits": applied.limits_set, "block": applied.block}
-    write_private(folder.record("applied"), json.dumps(record, indent=2) + "\n")
+    keep(folder.record("applied"), record)
     for change in applied.limits:
         if change.action == "keep":
             say(f"limits: {change.name} was changed by a person and stays; the fleet file says {change.limit}")

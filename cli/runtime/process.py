@@ -5,7 +5,6 @@ A pid alone is not enough: after a reboot or a long time it belongs to somebody 
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from cli.runtime.files import read_json, write_private
+from adapters.kept_json import keep, read_kept
 
 # A start time is the boot time plus ticks, and the boot time moves when the wall clock is set. No system gives a
 # pid out again within this time.
@@ -40,7 +39,7 @@ class ProcessRecord:
 
 def read_record(path: Path) -> ProcessRecord | None:
     """The record in `path`, None where there is none or it is unreadable."""
-    data = read_json(path) or {}
+    data = read_kept(path) or {}
     pid, started, port = data.get("pid"), data.get("started"), data.get("port", 0)
     if not isinstance(pid, int) or not isinstance(started, int | float) or not isinstance(port, int):
         return None
@@ -68,7 +67,7 @@ def start_detached(
             start_new_session=True,
         )
     started = ProcessRecord(child.pid, psutil.Process(child.pid).create_time(), port)
-    write_private(record, json.dumps(asdict(started)) + "\n")
+    keep(record, asdict(started))
     return started
 
 

@@ -25,6 +25,7 @@ from fleet.facts import NodeFacts
 from fleet.model import Job
 
 OLD = "570.172.08"
+NODES = ("gpu-0001", "gpu-0002")
 OFF = reading("gpu-0002", gpus=(gpu(1, "gpu-0002", {"ecc_mode": "disabled"}), gpu(2, "gpu-0002")))
 
 
@@ -70,6 +71,32 @@ def test_a_drift_ends_with_1_and_says_since_when_and_what_mends_it(site: Site) -
     assert shown.exit_code == 1
     for text in ("gpu 0000:1b:00.0", "ecc_mode", "drifted", "on", "disabled", "2026-11-30 12:30", "driver settings"):
         assert text in line
+
+
+def test_nodes_that_differ_alike_share_a_line_and_each_gives_every_one(site: Site) -> None:
+    def lines(*options: str) -> list[str]:
+        shown = site.run("--only", "drifted", *options).stdout.splitlines()
+        return [" ".join(line.split()) for line in shown if line.startswith("gpu-") and "mixed" not in line]
+
+    assert site.run().exit_code == 0
+    old = {"kernel.running": "5.15.0-1-generic"}
+    off = {name: (gpu(1, name, {"ecc_mode": "disabled"}), gpu(2, name, {"ecc_mode": "disabled"})) for name in NODES}
+    site.facts = tuple(
+        replace(reading(name, old, gpus=off[name]), at=AT + timedelta(minutes=minutes))
+        for name, minutes in zip(NODES, (10, 20), strict=True)
+    )
+    kernel, ecc = lines()
+    assert kernel.startswith("gpu-[0001-0002] node kernel.running drifted 6.8.0-*-generic 5.15.0-1-generic")
+    assert "2026-11-30 12:10 to 2026-11-30 12:20 person" in kernel
+    assert ecc.startswith("gpu-[0001-0002] gpu 0000:1b:00.0, gpu 0000:2b:00.0 ecc_mode drifted on disabled")
+    assert len(lines("--each")) == 6
+    assert len(site.json("--only", "drifted")["rows"]) == 6
+
+
+def test_each_gives_every_unknown_item_too(site: Site) -> None:
+    site.facts = ()
+    lines = [line for line in site.run("--each").stdout.splitlines() if line.startswith("gpu-")]
+    assert (len(lines), all("unknown" in line for line in lines)) == (40, True)
 
 
 def test_unknown_alone_ends_with_3_and_nodes_that_were_never_read_are_one_line(site: Site) -> None:
@@ -143,9 +170,9 @@ def test_filters_choose_nodes_and_facts(site: Site) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--pool", "trian"), 6, "dev, train"),
+        (("--pool", "trian"), 6, "did you mean 'train'?"),
         (("--rack", "r9"), 6, "r01, r02"),
-        (("--node", "gpu-[0003-0005]"), 6, "gpu-0004, gpu-0005"),
+        (("--node", "gpu-[0003-0005]"), 6, "'gpu-0004', 'gpu-0005'"),
         (("--node", "gpu-[1"), 2, "not closed"),
         (("--only", "fine"), 2, "drifted"),
         (("--json", "--csv"), 2, "one of"),

@@ -97,6 +97,27 @@ def test_a_second_import_of_the_same_finds_nothing_to_do(site: Site) -> None:
     assert (site.file.read_text(), len(site.kept())) == (written, 1)
 
 
+def test_a_file_that_is_not_there_ends_with_6_and_one_that_is_no_file_with_2(site: Site) -> None:
+    assert site.run("import", str(site.folder / "none.csv")).exit_code == 6
+    refused = site.run("import", str(site.folder))
+    assert (refused.exit_code, "it is a folder, no regular file" in " ".join(refused.output.split())) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name\n" + "x\n" * 50_001, "new.csv has 50002 lines; at most 50000 rows at once: split the file"),
+        ("name\r" + "x\r" * 50_001, "has 50002 lines"),
+        ('name\n"gpu-[00001-50002]"\n', "has 50002 nodes"),
+    ],
+)
+def test_a_file_that_is_too_long_to_be_imported_at_once_is_refused_before_it_is_read(
+    site: Site, text: str, said: str
+) -> None:
+    refused = site.run("import", site.csv(text))
+    assert (refused.exit_code, said in " ".join(refused.output.split())) == (2, True)
+
+
 def test_every_fault_is_in_one_report_with_its_line_and_nothing_is_written(site: Site) -> None:
     text = "name,rack,pool,model,bmc,ssh,unit,colour\n" + "".join(
         f"{row}\n"
@@ -147,9 +168,7 @@ def test_a_fleet_file_that_changes_in_the_meantime_is_not_written_over(
     assert site.kept() == []
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("a.csv", "--netbox", "https://n"), ("gone.csv",), ("--netbox", "https://n")]
-)
+@pytest.mark.parametrize("arguments", [(), ("a.csv", "--netbox", "https://n"), ("--netbox", "https://n")])
 def test_a_command_line_that_says_not_where_from_is_wrong(site: Site, arguments: tuple[str, ...]) -> None:
     assert site.run("import", *arguments).exit_code == 2
 
@@ -188,9 +207,28 @@ def test_a_token_variable_that_is_not_set_is_named(site: Site) -> None:
 
 def test_what_is_exported_imports_as_unchanged(site: Site) -> None:
     exported = site.run("export")
-    assert exported.stdout.splitlines()[0] == "name,rack,pool,model,bmc,ssh,unit,nvlink_domain"
+    assert exported.stdout.splitlines()[0] == "name,rack,pool,model,bmc,ssh,unit,nvlink_domain,serial"
     assert "1 unchanged" in site.run("import", site.csv(exported.stdout)).output
     assert json.loads(site.run("export", "--json").stdout)["nodes"][0]["name"] == "gpu-0001"
+
+
+def test_a_serial_is_written_to_the_fleet_file_and_comes_back_out(site: Site) -> None:
+    site.run("import", site.csv('name,serial\ngpu-0001,"0123"\n'), "--yes")
+    assert 'serial: "0123"}  # old' in site.file.read_text()
+    exported = site.run("export")
+    assert exported.stdout.splitlines()[1].endswith(",1,,0123")
+    assert "1 unchanged" in site.run("import", site.csv(exported.stdout)).output
+
+
+def test_a_bmc_whose_serial_the_fleet_file_has_is_moved_and_not_new(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.file.write_text(FLEET.replace("unit: 1}", "unit: 1, serial: 9ZX8Y7W}"))
+    found = (Hardware(bmc="https://10.0.0.77", serials={"system": "9zx8y7w"}),)
+    monkeypatch.setattr(inventory, "discover_bmcs", lambda *arguments: Discovery(found, (), 0))
+    result = site.run("discover", "10.0.0.0/24")
+    assert "https://10.0.0.77  moved    is gpu-0001, known at https://10.0.0.1" in result.output
+    assert "0 new, 1 known" in result.output
 
 
 @pytest.fixture

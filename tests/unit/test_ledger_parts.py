@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.knowledge_tools import gpu, reading
 from unit.ledger_tools import FakeClock
@@ -169,6 +172,36 @@ def test_gpus_of_one_board_share_its_serial_and_go_by_uuid(ledger: Ledger, clock
     assert places(ledger, "GPU-2") == [("a", "3c", True)]
 
 
+def test_a_serial_of_a_board_without_a_uuid_names_no_part_and_the_slot_does(ledger: Ledger, clock: FakeClock) -> None:
+    sweep(ledger, clock, told(clock, "a", gpu("3b", "S3", "U2"), gpu("5d", "S3", "U1")))
+    sweep(ledger, clock, told(clock, "b", gpu("3b", "S3")))
+    sweep(ledger, clock, told(clock, "a", gpu("3b", "S2", "U1"), gpu("5d", "S2")))
+    sweep(ledger, clock, told(clock, "a", gpu("5d", "S3"), gpu("3b", "S3", "U1")))
+    keys = [part.key for part in ledger.parts.find("S3")]
+    assert keys == ["gpu:U2", "gpu:U1", "gpu:slot b/3b", "gpu:slot a/5d"]
+    assert places(ledger, "gpu:slot b/3b") == [("b", "3b", True)]
+    assert places(ledger, "gpu:slot a/5d") == [("a", "5d", True)]
+    sweep(ledger, clock, told(clock, "b", gpu("3b", "S3", "U9")))
+    assert places(ledger, "gpu:U9") == [("b", "3b", True)]
+
+
+def test_a_gpu_of_a_board_that_falls_silent_keeps_its_key(ledger: Ledger, clock: FakeClock) -> None:
+    sweep(ledger, clock, told(clock, "a", gpu("3b", "S1", "U1")), told(clock, "b", gpu("3b", "S9", "U9")))
+    sweep(ledger, clock, told(clock, "a", gpu("3b", "S1", "U1"), gpu("3c", "S1", "U2")))
+    sweep(ledger, clock, told(clock, "a", gpu("3c", "S1", "U2")), told(clock, "b", gpu("5d", "S1", "U1")), after=7200)
+    sweep(ledger, clock, told(clock, "b", gpu("5d")))
+    assert [part.key for part in ledger.parts.find("S1")] == ["gpu:U1", "gpu:U2"]
+    assert places(ledger, "gpu:U1") == [("a", "3b", False), ("b", "5d", True)]
+
+
+def test_what_a_gpu_told_piece_by_piece_in_two_places_is_found_to_be_one(ledger: Ledger, clock: FakeClock) -> None:
+    sweep(ledger, clock, told(clock, "b", gpu("3b", "S1")), told(clock, "a", gpu("5d", None, "U1")))
+    sweep(ledger, clock, told(clock, "b", gpu("3b", "S1", "U1")))
+    sweep(ledger, clock, told(clock, "b", gpu("3b", "S1", "U1"), gpu("5d", "S1", "U2")))
+    (conflict,) = sweep(ledger, clock, told(clock, "a", gpu("5d", "S1")))
+    assert (conflict.part, conflict.node, conflict.holder) == ("gpu:U1", "a", "b")
+
+
 def test_one_serial_and_uuid_in_two_slots_of_a_node_is_a_conflict_with_itself(ledger: Ledger, clock: FakeClock) -> None:
     (conflict,) = sweep(ledger, clock, told(clock, "a", gpu("3b", "S1", "GPU-1"), gpu("5d", "S1", "GPU-1")))
     assert (conflict.node, conflict.holder, conflict.slot) == ("a", "a", "5d")
@@ -196,21 +229,40 @@ def test_only_the_wanted_kinds_and_nodes_are_read(ledger: Ledger, clock: FakeClo
 serials = st.sampled_from([None, "S1", "S2", "S3"])
 gpus = st.builds(gpu, st.sampled_from(["3b", "5d"]), serials, st.sampled_from([None, "U1", "U2"]))
 steps = st.lists(
-    st.tuples(st.sampled_from("ab"), st.lists(gpus, max_size=3, unique_by=lambda part: part.slot), st.booleans()),
+    st.tuples(
+        st.sampled_from("ab"),
+        st.lists(gpus, max_size=3, unique_by=lambda part: part.slot),
+        st.booleans(),
+        st.sampled_from([30, 7200]),
+    ),
     max_size=12,
 )
 
 
-@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(scope="module")
+def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a ledger that is migrated already: each example begins with a copy of it."""
+    file = tmp_path_factory.mktemp("parts") / "empty.db"
+    Ledger.open(f"sqlite:///{file}", FakeClock()).close()
+    return file
+
+
+@settings(max_examples=40)
 @given(steps)
 def test_whatever_is_told_a_part_sits_in_one_node_and_a_slot_holds_one_part(
-    ledger: Ledger, clock: FakeClock, steps: list[tuple[str, list[PartFacts], bool]]
+    empty_ledger: Path, steps: list[tuple[str, list[PartFacts], bool, int]]
 ) -> None:
-    clock.sleep(10_000)
-    for node, parts, empty in steps:
-        sweep(ledger, clock, told(clock, node, *parts, empty="3b" if empty and not parts else None))
-    held = [(node.node, part) for node in ledger.facts.current() for part in node.parts]
+    clock = FakeClock()
+    with TemporaryDirectory(dir=empty_ledger.parent) as folder:
+        ledger = Ledger.open(f"sqlite:///{shutil.copy(empty_ledger, folder)}", clock, actor="tester@desk")
+        for node, parts, empty, after in steps:
+            sweep(ledger, clock, told(clock, node, *parts, empty="3b" if empty and not parts else None), after=after)
+        held = [(node.node, part) for node in ledger.facts.current() for part in node.parts]
+        found = [part for serial in ("S1", "S2", "S3") for part in ledger.parts.find(serial)]
+        faults = ledger.audit.verify()
+        ledger.close()
+    named = [(part.serial, part.uuid) for part in found if part.uuid]
     assert len({(node, part.slot) for node, part in held}) == len(held)
     assert len({(part.key, part.serial, part.uuid) for _, part in held}) == len(held)
-    assert ledger.audit.verify() == []
+    assert len(set(named)) == len(named)
+    assert faults == []

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.runtime.files import RunFolder, find_fleet_file, write_private
+from adapters.kept_json import write_private
+from cli.runtime.files import RunFolder, find_fleet_file
 from cli.runtime.lifecycle import runtime_status
 from cli.runtime.process import ProcessRecord, flow_processes, read_record, start_detached, stop
 from fleet.errors import ConfigurationError
@@ -133,3 +134,10 @@ def test_a_record_that_names_no_process_is_no_record(folder: RunFolder, text: st
 def test_a_folder_where_a_record_should_be_is_no_record(folder: RunFolder) -> None:
     folder.record("server").mkdir()
     assert read_record(folder.record("server")) is None
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_half_copy(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write_private(tmp_path / "taken", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
