@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
@@ -40,7 +41,12 @@ class NodePlan(_Value):
 
 
 class Wave(_Value):
-    """Nodes judged together. `units` are taken out whole; `expected_seconds` is without waiting for work."""
+    """Nodes judged together. `units` are taken out whole; `expected_seconds` is without waiting for work.
+
+    `units` stand in the order of the planned rounds; `round_units` is how many of them each round has. `jobs` are
+    disturbed, some more than once: `disturbances` counts each job once for each round that touches it.
+    `lost_gpu_hours`: what they lose, by their checkpoints of now; None where one of them is not known.
+    """
 
     number: int
     name: str
@@ -51,10 +57,20 @@ class Wave(_Value):
     rounds: int
     expected_seconds: float
     bake_seconds: float
+    jobs: int = 0
+    disturbances: int = 0
+    lost_gpu_hours: float | None = None
+    round_units: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(node for unit in self.units for node in unit)
+
+    @property
+    def units_by_round(self) -> tuple[tuple[tuple[str, ...], ...], ...]:
+        """The units of each planned round; all in one where the plan names none."""
+        ends = list(itertools.accumulate(self.round_units)) or [len(self.units)]
+        return tuple(self.units[begin:end] for begin, end in itertools.pairwise([0, *ends]))
 
 
 class Policy(_Value):
@@ -65,31 +81,15 @@ class Policy(_Value):
     gates: dict[str, GatePolicy]
 
 
-class FirmwarePlan(_Value):
-    """A rollout of one bundle, `bundle_versions` by entry.
+class OperationPlan(_Value):
+    """What every operation's plan says: which nodes, in which order, under which limits."""
 
-    `lost_gpu_hours` is None where nobody has measured the jobs' checkpoints.
-    """
-
-    version: Literal[1] = 1
-    kind: Literal["firmware"] = "firmware"
     fleet: str
     made_at: datetime
-    bundle_name: str
-    bundle_release: str
-    bundle_path: str
-    bundle_digest: str
-    bundle_versions: dict[str, str] = {}
-    seed: int
     policy: Policy
-    pool_sizes: dict[str, int]
     nodes: dict[str, NodePlan]
-    current: tuple[str, ...] = ()
     left_out: dict[str, str] = {}
     waves: tuple[Wave, ...]
-    one_way: tuple[str, ...] = ()
-    visit_by: datetime | None = None
-    expected_end: datetime | None = None
     lost_gpu_hours: float | None = None
 
     @property
@@ -98,6 +98,38 @@ class FirmwarePlan(_Value):
 
     def to_json(self) -> str:
         return canonical_json(self.model_dump(mode="json"))
+
+    def drain_seconds(self, pool: str, /) -> float:
+        """How long a node of `pool` may take to become empty, counted from its cordon."""
+        return self.policy.pools[pool].waves.drain_timeout_seconds
+
+    def may_stop(self) -> Mapping[str, float | None]:
+        """Jobs that may be stopped without a new checkpoint, with the GPU-hours that were approved to be lost."""
+        return {}
+
+
+class FirmwarePlan(OperationPlan):
+    """A rollout of one bundle, `bundle_versions` by entry.
+
+    `lost_gpu_hours` is the waves' sum, None where one is not known. `protected`: jobs that were disturbed lately, and
+    until when; their nodes go last in their pool. `deferred`: nodes left out for such a job, and until when.
+    """
+
+    version: Literal[1] = 1
+    kind: Literal["firmware"] = "firmware"
+    bundle_name: str
+    bundle_release: str
+    bundle_path: str
+    bundle_digest: str
+    bundle_versions: dict[str, str] = {}
+    seed: int
+    pool_sizes: dict[str, int]
+    current: tuple[str, ...] = ()
+    one_way: tuple[str, ...] = ()
+    visit_by: datetime | None = None
+    expected_end: datetime | None = None
+    protected: dict[str, datetime] = {}
+    deferred: dict[str, datetime] = {}
 
     @property
     def reachable(self) -> bool | None:
@@ -109,9 +141,9 @@ class FirmwarePlan(_Value):
 
 def policy_of(spec: FleetSpec, pools: tuple[str, ...]) -> Policy:
     """The part of a fleet file that a rollout over `pools` is bound by."""
-    racks = sorted({entry.rack for entry in spec.nodes if entry.pool in pools})
+    racks, limits = sorted({entry.rack for entry in spec.nodes if entry.pool in pools}), spec.rack_limits()
     return Policy(
-        rack_limits={rack: spec.rack_limit(rack) for rack in racks},
+        rack_limits={rack: limits[rack] for rack in racks},
         pools={pool: spec.pools[pool] for pool in pools},
         gates={pool: spec.gate_for(pool) for pool in pools},
     )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fleet.bundle import Bundle
 from fleet.canonical import digest
 from fleet.config import FleetSpec
+from fleet.deferral import Planned, Scene, plan_around
 from fleet.errors import ConfigurationError, NotQualified
+from fleet.job_waves import RunningJob
 from fleet.model import FirmwareComponent, Node
 from fleet.plan import Change, FirmwarePlan, NodePlan, changes_for, device_seconds, one_way_components, policy_of
-from fleet.waves import Candidate, max_out, plan_waves
+from fleet.rounds import Candidate
+from fleet.waves import max_out
 from fleet.windows import next_open
 
 
@@ -46,10 +49,12 @@ def plan_rollout(
     readings: Mapping[str, NodeReading],
     now: datetime,
     seed: int,
+    jobs: Sequence[RunningJob] = (),
 ) -> FirmwarePlan:
     """The plan for every node of `pools`; nodes that cannot be visited are left out with their reason.
 
-    Raises ConfigurationError for a pool that does not exist or whose floor lets no node out.
+    `jobs` is what runs on them; a node that is busy with none of these has work whose loss is not known. Raises
+    ConfigurationError for a pool that does not exist or whose floor lets no node out.
     """
     policy = policy_of(spec, _known(spec, pools))
     chosen = [node for node in spec.inventory() if node.pool in pools]
@@ -58,16 +63,13 @@ def plan_rollout(
     for name, why in _crossing(spec, nodes, source.bundle).items():
         left_out[name] = why
         del nodes[name]
-    for pool in {plan.pool for plan in nodes.values()}:
-        if max_out(spec.pools[pool], sizes[pool]) < 1:
-            raise ConfigurationError(
-                f"pool {pool}: a floor of {spec.pools[pool].capacity_floor:.0%} of {sizes[pool]} nodes lets none "
-                "out of service; lower pools." + pool + ".capacity_floor or plan fewer nodes by hand"
-            )
-    waves = plan_waves(_candidates(chosen, nodes, source.bundle, readings), spec.pools, sizes, policy.rack_limits, seed)
+    _check_floors(spec, sizes, {plan.pool for plan in nodes.values()})
+    candidates = _candidates(chosen, nodes, source.bundle, readings)
+    start = max((next_open(spec.pools[p].waves.windows, now) for p in pools), default=now)
+    made = plan_around(candidates, jobs, Scene(spec.pools, sizes, policy.rack_limits, seed, start))
+    deferred = _defer(nodes, left_out, made)
     days = [spec.pools[p].waves.visit_within_days for p in pools]
     within = min((d for d in days if d is not None), default=None)
-    start = max((next_open(spec.pools[p].waves.windows, now) for p in pools), default=now)
     return FirmwarePlan(
         fleet=spec.fleet,
         made_at=now,
@@ -82,11 +84,36 @@ def plan_rollout(
         nodes=nodes,
         current=current,
         left_out=left_out,
-        waves=waves,
+        waves=made.waves,
         one_way=one_way_components(source.bundle, nodes),
         visit_by=None if within is None else now + timedelta(days=within),
-        expected_end=start + timedelta(seconds=sum(w.expected_seconds + w.bake_seconds for w in waves)),
+        expected_end=start + timedelta(seconds=sum(w.expected_seconds + w.bake_seconds for w in made.waves)),
+        lost_gpu_hours=_lost(made),
+        protected=dict(made.protected),
+        deferred=deferred,
     )
+
+
+def _check_floors(spec: FleetSpec, sizes: Mapping[str, int], pools: Iterable[str]) -> None:
+    for pool in pools:
+        if max_out(spec.pools[pool], sizes[pool]) < 1:
+            raise ConfigurationError(
+                f"pool {pool}: a floor of {spec.pools[pool].capacity_floor:.0%} of {sizes[pool]} nodes lets none "
+                "out of service; lower pools." + pool + ".capacity_floor or plan fewer nodes by hand"
+            )
+
+
+def _defer(nodes: dict[str, NodePlan], left_out: dict[str, str], made: Planned) -> dict[str, datetime]:
+    """Take deferred nodes out of `nodes`; those that wanted a change are left out by name, until when."""
+    changed = {node: deferral for node, deferral in made.deferred.items() if nodes.pop(node).changes}
+    left_out.update({node: deferral.text for node, deferral in changed.items()})
+    return {node: deferral.until for node, deferral in changed.items()}
+
+
+def _lost(made: Planned) -> float | None:
+    losses = [wave.lost_gpu_hours for wave in made.waves]
+    known = [loss for loss in losses if loss is not None]
+    return sum(known) if len(known) == len(losses) else None
 
 
 def _known(spec: FleetSpec, pools: tuple[str, ...]) -> tuple[str, ...]:
@@ -125,10 +152,14 @@ def _crossing(spec: FleetSpec, nodes: Mapping[str, NodePlan], bundle: Bundle) ->
     """Nodes whose resets would take nodes of another pool down: waves, gates and floors are per pool."""
     scopes = {entry.name: entry.scope for entry in bundle.entries}
     fleet = {node.name: node for node in spec.inventory()}
+    pools: dict[str, set[str]] = {}
+    for node in fleet.values():
+        for domain in _domains(node):
+            pools.setdefault(domain, set()).add(node.pool)
     found: dict[str, str] = {}
     for name, plan in nodes.items():
         unit = _unit(fleet[name], plan.changes, scopes)
-        others = sorted({n.pool for n in fleet.values() if unit in _domains(n)} - {plan.pool}) if ":" in unit else []
+        others = sorted(pools[unit] - {plan.pool}) if ":" in unit else []
         if others:
             found[name] = f"its reset takes {unit} down, where pool {', '.join(others)} has nodes too; give it one pool"
     return found
@@ -160,6 +191,8 @@ def _candidates(
             unit=units[node.name],
             busy=readings[node.name].busy,
             device_seconds=device_seconds(bundle, nodes[node.name].changes),
+            nvlink_domain=node.nvlink_domain,
+            power_domain=node.power_domain,
         )
         for node in chosen
         if node.name in units

@@ -6,27 +6,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 
 from fleet.config import Pool, WaveSettings
+from fleet.job_waves import Order, RunningJob, order_by_job, work_on
 from fleet.plan import Wave
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node to be visited. `vintage` names its present firmware; `unit` what it is taken out with."""
-
-    node: str
-    pool: str
-    rack: str
-    model: str
-    vintage: str
-    unit: str
-    busy: bool
-    device_seconds: float
-
-
-Unit = tuple[Candidate, ...]
+from fleet.rounds import Candidate, Limits, Unit
 
 
 def plan_waves(
@@ -35,18 +20,49 @@ def plan_waves(
     pool_sizes: Mapping[str, int],
     rack_limits: Mapping[str, int],
     seed: int,
+    jobs: Sequence[RunningJob] = (),
+    start: datetime | None = None,
 ) -> tuple[Wave, ...]:
-    """Canary first, then growing waves; non-production pools before production.
+    """Canary first, then growing waves; non-production pools before production; inside a pool by job.
 
-    Idle nodes come first inside a pool. A wave is closed over its units: none is split.
+    A wave's units stand in the order of its rounds; none is split. Jobs that are protected at `start` go last in their
+    pool; None protects none.
     """
     waves: list[Wave] = []
     for pool in sorted({c.pool for c in candidates}, key=lambda name: (pools[name].production, name)):
-        units = _units([c for c in candidates if c.pool == pool], seed)
-        for number, part in enumerate(_cut(units, pools[pool].waves)):
+        own = [c for c in candidates if c.pool == pool]
+        order = order_of_pool(own, pools[pool], pool_sizes[pool], rack_limits, seed, jobs, start)
+        for number, rounds in enumerate(order_by_job(order, seed)):
             name = f"{pool} canary" if number == 0 else f"{pool} wave {number + 1}"
-            waves.append(_wave(len(waves) + 1, name, part, pools[pool], pool_sizes[pool], rack_limits))
+            waves.append(_wave(len(waves) + 1, name, rounds, pools[pool], order))
     return tuple(waves)
+
+
+def order_of_pool(
+    candidates: Sequence[Candidate],
+    pool: Pool,
+    size: int,
+    rack_limits: Mapping[str, int],
+    seed: int,
+    jobs: Sequence[RunningJob],
+    start: datetime | None = None,
+) -> Order:
+    """What is to be ordered in one pool of `size` nodes: idle units first, then those whose jobs lose least.
+
+    The canary is chosen: of units without a job that is protected at `start`, where there are any.
+    """
+    units = _units(candidates, seed)
+    busy = frozenset(c.node for c in candidates if c.busy)
+    work = work_on([c.node for unit in units for c in unit], busy, jobs)
+    protected = frozenset(job.id for job in work.jobs if start is not None and job.is_protected(start))
+    on_unit = {unit: work.numbers(c.node for c in unit) for unit in units}
+    ordered = sorted(units, key=lambda unit: max(on_unit[unit], default=-1))
+    free = [unit for unit in ordered if all(work.jobs[number].id not in protected for number in on_unit[unit])]
+    canary = _stratified(free or ordered, pool.waves.canary)
+    chosen = set(canary)
+    limits = Limits(max_out(pool, size), rack_limits, pool.domain_limit)
+    others = [unit for unit in ordered if unit not in chosen]
+    return Order(canary, others, lambda number: _size(number, pool.waves), limits, work, protected)
 
 
 def max_out(pool: Pool, size: int) -> int:
@@ -70,19 +86,6 @@ def _units(candidates: Iterable[Candidate], seed: int) -> list[Unit]:
     return [unit for _, _, unit in sorted(dealt, key=lambda item: item[:2])]
 
 
-def _cut(units: list[Unit], settings: WaveSettings) -> list[list[Unit]]:
-    canary = _stratified(units, settings.canary)
-    rest = [unit for unit in units if unit not in canary]
-    parts = [canary]
-    while rest:
-        size = _size(len(parts), settings)
-        part: list[Unit] = []
-        while rest and sum(len(unit) for unit in part) < size:
-            part.append(rest.pop(0))
-        parts.append(part)
-    return parts
-
-
 def _size(number: int, settings: WaveSettings) -> int:
     """Nodes of wave `number` (0 is the canary)."""
     if settings.growth == "exponential":
@@ -94,14 +97,15 @@ def _size(number: int, settings: WaveSettings) -> int:
     return max(1, math.ceil(min(size, 1e9)))
 
 
-def _stratified(units: list[Unit], count: int) -> list[Unit]:
+def _stratified(units: Sequence[Unit], count: int) -> list[Unit]:
     """Up to `count` nodes that show as many racks, models and vintages as can be shown."""
+    left = {index: _strata(unit) for index, unit in enumerate(units)}
     chosen: list[Unit] = []
     seen: set[tuple[str, str]] = set()
-    while sum(len(unit) for unit in chosen) < count and len(chosen) < len(units):
-        best = max((u for u in units if u not in chosen), key=lambda u: len(_strata(u) - seen))
-        chosen.append(best)
-        seen |= _strata(best)
+    while sum(len(unit) for unit in chosen) < count and left:
+        best = max(left, key=lambda index: len(left[index] - seen))
+        seen |= left.pop(best)
+        chosen.append(units[best])
     return chosen
 
 
@@ -110,23 +114,23 @@ def _strata(unit: Unit) -> set[tuple[str, str]]:
     return {(kind, str(getattr(candidate, field))) for candidate in unit for kind, field in kinds}
 
 
-def _wave(number: int, name: str, units: list[Unit], pool: Pool, size: int, rack_limits: Mapping[str, int]) -> Wave:
-    nodes = [candidate for unit in units for candidate in unit]
+def _wave(number: int, name: str, rounds: list[list[Unit]], pool: Pool, order: Order) -> Wave:
+    nodes = [candidate for units in rounds for unit in units for candidate in unit]
     racks = Counter(candidate.rack for candidate in nodes)
-    allowed = sum(min(count, rack_limits[rack]) for rack, count in racks.items())
-    out = min(allowed, max_out(pool, size))
-    rounds = max(
-        *(math.ceil(count / max(1, rack_limits[rack])) for rack, count in racks.items()),
-        math.ceil(len(nodes) / max(1, out)),
-    )
+    limits = order.limits
+    disturbed = [job for units in rounds for job in order.work.numbers(c.node for unit in units for c in unit)]
     return Wave(
         number=number,
         name=name,
         pool=nodes[0].pool,
-        units=tuple(tuple(c.node for c in unit) for unit in units),
+        units=tuple(tuple(c.node for c in unit) for units in rounds for unit in units),
         racks=dict(sorted(racks.items())),
-        out_at_most=out,
-        rounds=rounds,
-        expected_seconds=rounds * max(c.device_seconds for c in nodes),
+        out_at_most=min(sum(min(count, limits.racks[rack]) for rack, count in racks.items()), limits.out),
+        rounds=len(rounds),
+        expected_seconds=len(rounds) * max(c.device_seconds for c in nodes),
         bake_seconds=pool.waves.bake_seconds,
+        jobs=len(set(disturbed)),
+        disturbances=len(disturbed),
+        lost_gpu_hours=order.work.lost(disturbed),
+        round_units=tuple(map(len, rounds)),
     )

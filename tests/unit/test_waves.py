@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from fleet.config import Pool, WaveSettings
 from fleet.plan import Wave
-from fleet.waves import Candidate, max_out, plan_waves
+from fleet.rounds import Candidate
+from fleet.waves import max_out, plan_waves
 
 
 def candidates(count: int, racks: int = 4, pool: str = "train", unit: int = 1, busy: int = 0) -> list[Candidate]:
