@@ -5,60 +5,59 @@ from __future__ import annotations
 import re
 import secrets
 
-from fleet.errors import (
-    ConfigurationError,
-    CredentialsRejected,
-    FleetError,
-    NodeUnreachable,
-    SchedulerUnreachable,
-)
-from fleet.hostlist import compress, expand
+from adapters.slurm_commands import STATE_REFUSED, SlurmCommands, chunks
+from fleet.errors import ConfigurationError, JobRefused, SchedulerUnreachable
+from fleet.hostlist import expand
 from fleet.model import Job, SchedulerNode
-from fleet.ports import CommandResult, Host
-from fleet.slurm import (
-    HOLDING_STATES,
-    read_job_gpus,
-    read_scontrol_nodes,
-    read_squeue,
-    squeue_format,
-    squeue_gpu_format,
-    with_gpus,
-)
+from fleet.ports import Host
+from fleet.slurm import HOLDING_STATES, read_scontrol_nodes, read_squeue, squeue_format
+from fleet.slurm_details import read_job_details, squeue_detail_format, with_details
+from fleet.slurm_environment import read_job_environment
+from fleet.slurm_reservations import Reservation, read_reservations
+from fleet.slurm_signals import SignalTarget, command_signal, read_signal_option, script_signal, signal_target
+from fleet.slurm_waiting import WaitingJob, read_waiting, waiting_format
 
-_REFUSED = re.compile(
-    r"invalid user id|access/permission denied|permission denied|user .* not found|not authorized", re.I
-)
-_AUTHENTICATION = re.compile(r"authentication error|invalid (?:auth|munge)? ?credential|munge decode failed", re.I)
-_NO_COMMAND = re.compile(r"command not found|no such file or directory.*(?:scontrol|squeue)|not found$", re.I)
-_NO_CONFIGURATION = re.compile(r"configuration source|s_p_parse_file|unable to process configuration file", re.I)
-_STATE_REFUSED = re.compile(r"invalid node state", re.I)
-_NAMES_BYTES = 96 * 1024  # Linux takes 128 KiB in one argument, and a shell gets the whole command as one
+_REQUEUEABLE = frozenset({"RUNNING", "CONFIGURING", "STOPPED", "SUSPENDED"})
+_JOB_ID = re.compile(r"\d+(?:[_+]\d+)?")
 
 
 class SlurmScheduler:
-    """The Scheduler port over `scontrol` and `squeue`; tested on Slurm 22.05."""
+    """The Scheduler port over Slurm's commands; tested on Slurm 22.05."""
 
     def __init__(self, host: Host, timeout_seconds: float = 60.0) -> None:
-        self._host = host
-        self._timeout = timeout_seconds
+        self._slurm = SlurmCommands(host, timeout_seconds)
 
     def read_nodes(self) -> dict[str, SchedulerNode]:
         """Every node, by one `scontrol show node -o`: the only query that shows all flags and no limit
         to the reason's length. Raises SchedulerUnreachable, ConfigurationError."""
-        nodes = read_scontrol_nodes(self._ask("scontrol", "show", "node", "-o").stdout)
+        nodes = read_scontrol_nodes(self._slurm.ask("scontrol", "show", "node", "-o").stdout)
         if not nodes:
             raise SchedulerUnreachable("scontrol answered, but named no node; ask again")
         return nodes
 
     def read_jobs(self) -> tuple[Job, ...]:
-        """Every job that holds nodes. A second query follows only where a job asked for its GPUs other
-        than per node. Raises SchedulerUnreachable, ConfigurationError."""
+        """Every job that holds nodes, by two queries of the whole fleet.
+
+        Comments of any length and content come by `squeue -o`, which has no letter for the requeue mark; that comes by
+        `squeue -O`, with the GPUs of jobs that asked for them other than per node. `signal` stays None: Slurm shows
+        it in no query (`read_signal` looks for it job by job). Raises SchedulerUnreachable, ConfigurationError.
+        """
         mark = f"<{secrets.token_hex(8)}>"
         states = f"--states={HOLDING_STATES}"
-        jobs = read_squeue(self._ask("squeue", states, "-o", squeue_format(mark)).stdout, mark)
-        if all(job.gpus is not None for job in jobs):
+        jobs = read_squeue(self._slurm.ask("squeue", states, "-o", squeue_format(mark)).stdout, mark)
+        if not jobs:
             return jobs
-        return with_gpus(jobs, read_job_gpus(self._ask("squeue", states, "-O", squeue_gpu_format()).stdout))
+        details = self._slurm.ask("squeue", states, "-O", squeue_detail_format()).stdout
+        return with_details(jobs, read_job_details(details))
+
+    def read_waiting(self) -> tuple[WaitingJob, ...]:
+        """Every job that waits, by one query. Raises SchedulerUnreachable, ConfigurationError."""
+        mark = f"<{secrets.token_hex(8)}>"
+        return read_waiting(self._slurm.ask("squeue", "--states=PENDING", "-o", waiting_format(mark)).stdout, mark)
+
+    def read_reservations(self) -> dict[str, Reservation]:
+        """Every reservation, by name. Raises SchedulerUnreachable, ConfigurationError."""
+        return read_reservations(self._slurm.ask("scontrol", "show", "reservation", "-o").stdout)
 
     def cordon(self, nodes: tuple[str, ...], reason: str) -> None:
         """State=DRAIN. Replaces the reason that is there. Where a name is unknown, Slurm may have
@@ -66,8 +65,8 @@ class SlurmScheduler:
         if not reason.strip():
             raise ConfigurationError("Slurm drains no node without a reason; give one")
         # scontrol takes one quote off each end, so a reason with quotes of its own stays whole
-        for names in _chunks(nodes):
-            self._ask("scontrol", "update", f"NodeName={names}", "State=DRAIN", f'Reason="{reason}"')
+        for names in chunks(nodes):
+            self._slurm.ask("scontrol", "update", f"NodeName={names}", "State=DRAIN", f'Reason="{reason}"')
 
     def uncordon(self, nodes: tuple[str, ...]) -> None:
         """State=RESUME: ends DRAIN, FAIL and DOWN, since a reboot of ours may have left the node DOWN.
@@ -75,13 +74,13 @@ class SlurmScheduler:
         A node reads not responding until the controller has pinged it again. A node that is open already
         is no error. Raises as `cordon`.
         """
-        for names in _chunks(nodes):
+        for names in chunks(nodes):
             change = ("scontrol", "update", f"NodeName={names}", "State=RESUME")
-            result = self._run(*change)
+            result = self._slurm.run(*change)
             # Slurm resumes those that it can, and fails if one of them was open before
-            settled = _STATE_REFUSED.search(result.stderr) and self._all_open(names)
+            settled = STATE_REFUSED.search(result.stderr) and self._all_open(names)
             if result.code != 0 and not settled:
-                raise self._explain(change, result)
+                raise self._slurm.explain(change, result)
 
     def _all_open(self, names: str) -> bool:
         seen = self.read_nodes()
@@ -90,61 +89,101 @@ class SlurmScheduler:
             for name in expand(names)
         )
 
-    def _ask(self, *arguments: str) -> CommandResult:
-        result = self._run(*arguments)
-        if result.code != 0:
-            raise self._explain(arguments, result)
-        return result
+    def requeue(self, job: str) -> None:
+        """`scontrol requeue incomplete`: a job that ended by itself in the meantime is not run a second time.
 
-    def _run(self, *arguments: str) -> CommandResult:
-        try:
-            return self._host.run(arguments, timeout_seconds=self._timeout)
-        except NodeUnreachable as error:
-            raise SchedulerUnreachable(f"the Slurm controller host does not answer: {error}") from error
+        Slurm ends the job, and lets it wait about two minutes (its credential's life) before it may start again;
+        `start_now` ends that wait where that is safe. Raises JobRefused with Slurm's words where the job is gone, has
+        ended, waits already, is no batch job or was submitted with --no-requeue; otherwise as `cordon`.
+        """
+        state = self._state(job)
+        if state not in _REQUEUEABLE:  # Slurm says nothing, and does nothing
+            raise JobRefused(f"job {job} is not requeued: it is {state}", evidence=(state,))
+        self._slurm.ask("scontrol", "requeue", "incomplete", job)
 
-    def _explain(self, arguments: tuple[str, ...], result: CommandResult) -> FleetError:
-        said = (result.stderr.strip() or result.stdout.strip())[-500:]
-        command = " ".join(arguments[:2])
-        evidence = (said,)
-        if re.search(r"invalid node name|node .* not found", said, re.I):
-            return ConfigurationError(
-                f"Slurm does not know {self._unknown(arguments)}; compare the fleet file with slurm.conf",
-                evidence=evidence,
+    def start_now(self, job: str, former: tuple[str, ...]) -> bool:
+        """End a requeued job's wait for its begin time; False where it does not wait for that (yet, or any more).
+
+        Also False while one of its `former` nodes takes work: a node that saw the job end a moment ago refuses its new
+        credential, and Slurm then kills the job (seen on 22.05: "Job credential revoked"). Cordoned nodes are no
+        danger. Raises JobRefused where the job is gone; otherwise as `cordon`.
+        """
+        waits = self._slurm.ask("squeue", "-h", "-j", _known_id(job), "-o", "%T %r").stdout.split()
+        if waits[:2] != ["PENDING", "BeginTime"]:
+            return False
+        nodes = self.read_nodes()
+        if not all(nodes[name].cordoned for name in former if name in nodes):
+            return False
+        self._slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+        return True
+
+    def cancel(self, job: str) -> None:
+        """`scancel`: the job ends for good. Raises JobRefused where it is gone; otherwise as `cordon`."""
+        if self._state(job) == "GONE":
+            raise JobRefused(f"job {job} is gone")
+        self._slurm.ask("scancel", job)
+
+    def signal(self, job: str, signal: str) -> None:
+        """Send `signal` (USR1; `B:USR1` for the batch shell alone) to those of the job that wait for it; one try.
+
+        Never to a batch shell that asked for nothing: it would die of the signal, and the job with it. The rule is
+        `fleet.slurm_signals.signal_target`. Raises JobRefused where the job is gone, does not run, or has nobody that
+        could take the signal; ConfigurationError where `signal` is none.
+        """
+        asked = read_signal_option(signal)
+        if asked is None:
+            raise ConfigurationError(f"{signal!r} is no signal; write USR1, or B:USR1 for the batch shell")
+        state = self._state(job)
+        if state != "RUNNING":
+            raise JobRefused(f"job {job} takes no signal: it is {state}", evidence=(state,))
+        script = self._script(job)
+        declared = self._submitted_signal(job) or (script_signal(script) if script is not None else None)
+        target = signal_target(asked, declared, script, self._count_steps(job))
+        if target is None:
+            raise JobRefused(
+                f"job {job} has no step that could take SIG{asked.name}, and its batch script has no trap for it: "
+                f"the signal would end the job. Its owner can submit it with --signal=B:{asked.name}@60 and a trap"
             )
-        if _REFUSED.search(said):
-            return CredentialsRejected(
-                f"Slurm lets this user not run `{command}`; it needs operator rights "
-                "(SlurmUser, root, or AdminLevel=Operator)",
-                evidence=evidence,
-            )
-        if _AUTHENTICATION.search(said):
-            return CredentialsRejected(f"Slurm refuses this host's munge credential ({said})", evidence=evidence)
-        if result.code == 127 or _NO_COMMAND.search(said):
-            return ConfigurationError(
-                f"there is no {arguments[0]} on the controller host; put Slurm's commands on the PATH",
-                evidence=evidence,
-            )
-        if _NO_CONFIGURATION.search(said):
-            return ConfigurationError(f"Slurm has no configuration on the controller host: {said}", evidence=evidence)
-        if _STATE_REFUSED.search(said):
-            return ConfigurationError(f"Slurm refuses this change of state: {said}", evidence=evidence)
-        return SchedulerUnreachable(f"`{command}` failed: {said or f'exit status {result.code}'}", evidence=evidence)
+        option = ("--batch",) if target is SignalTarget.BATCH else ()
+        command = ("scancel", f"--signal={asked.name}", *option, job)
+        result = self._slurm.run(*command)
+        if result.code != 0 or result.stderr.strip():
+            raise self._slurm.explain(command, result)
 
-    def _unknown(self, arguments: tuple[str, ...]) -> str:
-        """The names that the controller does not list; Slurm's own message names none."""
-        asked = next((part.removeprefix("NodeName=") for part in arguments if part.startswith("NodeName=")), "")
-        try:
-            known = read_scontrol_nodes(self._ask("scontrol", "show", "node", "-o").stdout)
-        except FleetError:
-            return f"a node of {asked}"
-        return compress(set(expand(asked)) - set(known)) or f"a node of {asked}"
+    def read_signal(self, job: str) -> str | None:
+        """What the job was submitted with as `--signal`, as written (`B:USR1@60`); None where that is not told.
+
+        Slurm shows it in no query of jobs: it is looked for in the accounting's submit line, then in the batch script.
+        """
+        script = self._script(_known_id(job))
+        return self._submitted_signal(job) or (script_signal(script) if script is not None else None)
+
+    def read_environment(self, job: str) -> dict[str, str] | None:
+        """From `sacct --env-vars` (Slurm 21.08 on, with AccountingStoreFlags=job_env); None where it is not kept."""
+        result = self._slurm.run("sacct", "-j", _known_id(job), "--env-vars")
+        return read_job_environment(result.stdout) if result.code == 0 else None
+
+    def _state(self, job: str) -> str:
+        """Upper case; GONE for a job that Slurm still knows but that waits for nothing any more."""
+        states = "--states=all"
+        return self._slurm.ask("squeue", "-h", states, "-j", _known_id(job), "-o", "%T").stdout.strip() or "GONE"
+
+    def _script(self, job: str) -> str | None:
+        """The batch script; None for a job without one, or where this user may not read it."""
+        result = self._slurm.run("scontrol", "write", "batch_script", job, "-")
+        return result.stdout if result.code == 0 and result.stdout.startswith("#!") else None
+
+    def _submitted_signal(self, job: str) -> str | None:
+        result = self._slurm.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "SubmitLine")
+        return command_signal(result.stdout.strip()) if result.code == 0 else None
+
+    def _count_steps(self, job: str) -> int:
+        """Steps that run tasks; the batch shell and the container step of the node are none."""
+        listed = self._slurm.ask("squeue", "-h", "-s", "-j", job, "-o", "%i").stdout.split()
+        return sum(step.rpartition(".")[2].isdigit() for step in listed)
 
 
-def _chunks(nodes: tuple[str, ...]) -> list[str]:
-    """One hostlist, or several where one would not fit into a command line."""
-    text = compress(nodes)
-    if len(text) <= _NAMES_BYTES:
-        return [text] if text else []
-    middle = len(nodes) // 2
-    ordered = tuple(sorted(set(nodes)))
-    return _chunks(ordered[:middle]) + _chunks(ordered[middle:])
+def _known_id(job: str) -> str:
+    if _JOB_ID.fullmatch(job) is None:
+        raise JobRefused(f"{job!r} is no job of Slurm")
+    return job

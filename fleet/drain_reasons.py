@@ -54,6 +54,8 @@ _BY_SLURM: tuple[tuple[re.Pattern[str], Action, str], ...] = tuple(
         (r"^batch job complete fail", Action.INVESTIGATE, "the end of a batch job could not be reported"),
         (r"^reboot (asap|complete|requested|issued|timed out)", Action.WAIT, "a reboot by scontrol is under way"),
         (r"^stopping cluster", Action.NONE, "the cluster was stopped by its own tool"),
+        (r"^resumetimeout reached|^powered down after", Action.INVESTIGATE, "the node did not come up in time"),
+        (r"^job env setup error|^batch job launch fail", Action.INVESTIGATE, "slurmd could not start a job"),
         (
             r"^invalid registration|configuration mismatch",
             Action.FIX_CONFIGURATION,
@@ -72,12 +74,22 @@ def read_drain_reason(text: str | None, operation: str | None = None) -> DrainRe
     if ours:
         same = operation == ours["operation"]
         meaning = "this operation holds it" if same else f"operation {ours['operation']} holds it"
-        return DrainReason(DrainOwner.GPUFLEET, ours["operation"], Action.NONE, meaning)
+        action = Action.NONE
+        for part in clean.split(";")[1:]:  # what Slurm added to our reason
+            found = _by_slurm(part)
+            if found is not None:
+                action, meaning = found[0], f"{meaning}; {found[1]}"
+        return DrainReason(DrainOwner.GPUFLEET, ours["operation"], action, meaning)
     if _KUBERNETES.match(clean):
         return DrainReason(DrainOwner.KUBERNETES, None, Action.NONE, "cordoned from Kubernetes; it is lifted there")
     if _HEALTH.match(clean):
         return DrainReason(DrainOwner.HEALTH_CHECK, None, Action.RUN_DIAGNOSTICS, "a health check took it out")
-    for pattern, action, meaning in _BY_SLURM:
-        if pattern.search(clean):
-            return DrainReason(DrainOwner.SCHEDULER, None, action, meaning)
+    by_slurm = _by_slurm(clean)
+    if by_slurm is not None:
+        return DrainReason(DrainOwner.SCHEDULER, None, *by_slurm)
     return DrainReason(DrainOwner.PERSON, None, Action.NONE, "set by a person or another tool: not ours to lift")
+
+
+def _by_slurm(text: str) -> tuple[Action, str] | None:
+    clean = text.strip()
+    return next(((action, meaning) for pattern, action, meaning in _BY_SLURM if pattern.search(clean)), None)

@@ -2,7 +2,8 @@
 
 FleetError(message, node, component, operation, evidence)
   TransientError        retry                     BmcBusy, NodeUnreachable, SchedulerUnreachable
-  PreconditionError     skip the node, say why    NotDrained, Released, WindowClosed, NotQualified, LeaseLost
+  PreconditionError     skip the node, say why    NotDrained, Released, JobRefused, WindowClosed,
+                                                  NotQualified, LeaseLost
   OutcomeUnknown        read back, never retry    FlashInterrupted
   HardwareFault         quarantine                BurnInFailed, FirmwareMismatch, UpdateFailed, ResetIgnored
   RolloutHalted         stop the waves            GateRejected, GateTimedOut, FailureBudgetSpent, PlanChanged
@@ -84,6 +85,10 @@ class NotDrained(PreconditionError):
 
 class Released(PreconditionError):
     """The operation stops, and nothing was done to the node but its cordon: it goes back, to be visited later."""
+
+
+class JobRefused(PreconditionError):
+    """The scheduler does not do this to the job: it is gone, may not be requeued, or takes no signal."""
 
 
 class WindowClosed(PreconditionError):

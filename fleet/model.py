@@ -163,7 +163,7 @@ class SchedulerNode:
     """A node as the scheduler sees it.
 
     `cordoned` is Slurm's DRAIN flag. `reason` is kept letter by letter, as is who set it and when
-    (the scheduler's text). `flags` holds every state word, upper case.
+    (the scheduler's text). `flags` holds every state word, upper case. `features` are the words that jobs can ask for.
     """
 
     name: str
@@ -174,11 +174,16 @@ class SchedulerNode:
     reason_by: str | None
     reason_at: str | None
     gpus: int | None
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of the scheduler. Times are seconds; None is "not told"."""
+    """A job of the scheduler. Times are seconds; None is "not told".
+
+    `requeue`: whether it may be put back into the queue. `signal`: what it asked to be warned with before its time
+    limit, as the scheduler prints it (Slurm's `USR1@300`, `B:USR1@60`).
+    """
 
     id: str
     name: str
@@ -191,3 +196,5 @@ class Job:
     comment: str
     account: str
     partition: str
+    requeue: bool | None = None
+    signal: str | None = None

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from fleet.checkpoint_readers.listing import Listing
 from fleet.model import (
     FirmwareComponent,
     Job,
@@ -127,4 +128,49 @@ class Scheduler(Protocol):
 
     def uncordon(self, nodes: tuple[str, ...]) -> None:
         """Allow work again. Whether it is ours to do is decided above."""
+        ...
+
+    def requeue(self, job: str) -> None:
+        """Stop the job and put it back into the queue, so that it may start again at once on other nodes.
+
+        Raises JobRefused where the job is gone or may not be requeued.
+        """
+        ...
+
+    def cancel(self, job: str) -> None:
+        """End the job for good. Raises JobRefused where it is gone."""
+        ...
+
+    def signal(self, job: str, signal: str) -> None:
+        """Ask the job for a checkpoint by `signal` (USR1 …); one try. Raises JobRefused."""
+        ...
+
+    def read_environment(self, job: str) -> dict[str, str] | None:
+        """What the job was submitted with in its environment; None where the scheduler does not tell."""
+        ...
+
+
+class Fences(Protocol):
+    """Keeps new work from running on nodes of two kinds at once. Raises what Scheduler raises.
+
+    A fence is a named set of nodes: a new job runs wholly inside one, or wholly outside of all.
+    """
+
+    def read_fences(self) -> dict[str, tuple[str, ...]]:
+        """The nodes of every fence of ours, by name."""
+        ...
+
+    def ensure_fence(self, name: str, nodes: tuple[str, ...]) -> bool:
+        """Make the fence hold exactly `nodes`; without nodes it goes. True where something was changed."""
+        ...
+
+
+class CheckpointTrees(Protocol):
+    """Where jobs keep their checkpoints."""
+
+    def read_tree(self, root: str, seconds: float) -> Listing:
+        """What is below `root`, within `seconds`; a tree that cannot be read is a listing with a problem.
+
+        Raises NodeUnreachable, TransientError or ConfigurationError where the storage's host cannot be asked.
+        """
         ...

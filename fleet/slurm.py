@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -31,8 +30,8 @@ _NOTHING = frozenset({"", "(null)", "n/a", "none"})
 _VALUE = re.compile(r"\S*")
 _STAMP = re.compile(r" \[([^\[\]@\s]+)@([^\[\]\s]+)\](?=$|\s*\n| {8}|\s+(?:Comment|Extra|Instance\w+|Res\w+)=)")
 _AFTER_REASON = re.compile(r"\s(?:Comment|Extra|InstanceId|InstanceType|ResumeAfterTime|ReservationName)=")
-_NODE_START = re.compile(r"^NodeName=(?=\S+\s)", re.MULTILINE)
-_JOB_START = re.compile(r"^JobId=(?=\d)", re.MULTILINE)
+_NODE_START = re.compile(r"NodeName=(?=\S+\s)")
+_JOB_START = re.compile(r"JobId=(?=\d)")
 _GPU_GRES = re.compile(r"(?:gres[:/])?gpu(?::(?=.*\D)[^:=]+)?(?:[:=](?P<count>\d{1,9}))?")
 
 
@@ -78,10 +77,12 @@ def read_scontrol_nodes(text: str) -> dict[str, SchedulerNode]:
 
 
 def _records(text: str, start: re.Pattern[str]) -> list[str]:
-    marks = [*(match.start() for match in start.finditer(text)), len(text)]
+    found = (match.start() for match in start.finditer(text))
+    marks = [*(at for at in found if at == 0 or text[at - 1] == "\n"), len(text)]
     return [text[begin:end] for begin, end in pairwise(marks)]
 
 
+@lru_cache(maxsize=20_000)  # a fleet is read each few seconds, and most of its records are as they were
 def _read_node(record: str) -> SchedulerNode:
     name = _value(record, "NodeName=")
     cut = record.find("Reason=", record.find("State="))
@@ -92,7 +93,13 @@ def _read_node(record: str) -> SchedulerNode:
     gpus = gpus_in(_value(head, " Gres="))
     if gpus is None:
         gpus = gpus_in(_value(head, " CfgTRES="))
-    return _node(name, state, gpus, *_read_reason(reason))
+    features = read_features(_value(head, " ActiveFeatures=") or _value(head, " AvailableFeatures="))
+    return _node(name, state, gpus, _read_reason(reason), features)
+
+
+def read_features(text: str) -> frozenset[str]:
+    """A node's features: `h100,fw=1.2,nvlink`; none for Slurm's words for nothing."""
+    return frozenset(word for word in text.split(",") if word and word.lower() not in _NOTHING)
 
 
 def _value(record: str, key: str) -> str:
@@ -103,10 +110,14 @@ def _value(record: str, key: str) -> str:
 
 
 def _node(
-    name: str, words: str | list[str], gpus: int | None, reason: str | None, by: str | None, at: str | None
+    name: str,
+    words: str | list[str],
+    gpus: int | None,
+    reason: tuple[str | None, str | None, str | None] = (None, None, None),
+    features: frozenset[str] = frozenset(),
 ) -> SchedulerNode:
     seen = read_state(words)
-    return SchedulerNode(name, seen.state, seen.flags, seen.cordoned, reason, by, at, gpus)
+    return SchedulerNode(name, seen.state, seen.flags, seen.cordoned, *reason, gpus, features)
 
 
 def _read_reason(text: str) -> tuple[str | None, str | None, str | None]:
@@ -162,6 +173,7 @@ def _read_job(record: str) -> Job:
         comment=comment,
         account=field("Account"),
         partition=field("Partition"),
+        requeue={"1": True, "0": False}.get(field("Requeue")),
     )
 
 
@@ -221,44 +233,6 @@ def _squeue_job(row: list[str]) -> Job:
     )
 
 
-_GPU_COLUMNS = (
-    "JobID",
-    "NumNodes",
-    "NumTasks",
-    "tres-alloc",
-    "tres-per-node",
-    "tres-per-job",
-    "tres-per-task",
-)
-_GPU_WIDTHS = (24, 12, 12, 200, 120, 120, 120)
-
-
-def squeue_gpu_format() -> str:
-    """`squeue -O` format for the jobs' GPUs: fixed widths, no text that people write."""
-    return ",".join(f"{column}:{width}" for column, width in zip(_GPU_COLUMNS, _GPU_WIDTHS, strict=True))
-
-
-def read_job_gpus(text: str) -> dict[str, int]:
-    """GPUs by job id from `squeue -O squeue_gpu_format()`; a job whose GPUs it does not tell is left out."""
-    found: dict[str, int] = {}
-    for line in text.splitlines()[1:]:
-        cells, at = [], 0
-        for width in _GPU_WIDTHS:
-            cells.append(line[at : at + width].strip())
-            at += width
-        job, nodes, tasks, allocated, per_node, per_job, per_task = cells
-        told = (gpus_in(allocated), job_gpus(per_node, nodes), gpus_in(per_job), job_gpus(per_task, tasks))
-        gpus = next((count for count in told if count is not None), None)
-        if gpus is not None:
-            found[job] = gpus
-    return found
-
-
-def with_gpus(jobs: tuple[Job, ...], gpus: dict[str, int]) -> tuple[Job, ...]:
-    """Fill in the GPUs of those jobs that do not tell them."""
-    return tuple(job if job.gpus is not None else replace(job, gpus=gpus.get(job.id)) for job in jobs)
-
-
 def read_sinfo(text: str) -> dict[str, SchedulerNode]:
     """Read a `sinfo` table with a NODELIST and a STATE column, e.g. the default one.
 
@@ -272,7 +246,7 @@ def read_sinfo(text: str) -> dict[str, SchedulerNode]:
     words: dict[str, set[str]] = {}
     for name, state in _sinfo_rows(lines[1:], header):
         words.setdefault(name, set()).add(state)
-    return {name: _node(name, sorted(states), None, None, None, None) for name, states in words.items()}
+    return {name: _node(name, sorted(states), None) for name, states in words.items()}
 
 
 def _sinfo_rows(lines: list[str], header: list[str]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import json
 from fleet.errors import ConfigurationError, SchedulerUnreachable
 from fleet.hostlist import expand
 from fleet.model import Job, SchedulerNode
-from fleet.slurm import gpus_in, holds_nodes, job_gpus
+from fleet.slurm import gpus_in, holds_nodes, job_gpus, read_features
 from fleet.slurm_state import read_state
 
 _NO_SUCH_JOB = 2017  # ESLURM_INVALID_JOB_ID
@@ -93,6 +93,7 @@ def _node(item: dict[str, object]) -> SchedulerNode:
         reason_by=_text(item.get("reason_set_by_user")) or None,
         reason_at=f"{changed:.0f}" if changed else None,
         gpus=gpus_in(_text(item.get("gres"))),
+        features=read_features(",".join(_texts(item.get("active_features")) or _texts(item.get("features")))),
     )
 
 
@@ -113,6 +114,7 @@ def _job(item: dict[str, object], now: float | None) -> Job:
         comment=_text(item.get("comment")),
         account=_text(item.get("account")),
         partition=_text(item.get("partition")),
+        requeue=requeue if isinstance(requeue := item.get("requeue"), bool) else None,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from simulator.machine import Machine
+from simulator.slurm.features import fits_features
+from simulator.slurm.programs import NoPrograms, Programs
 from simulator.slurm.queue import Queue
-from simulator.slurm.records import FINISHED, JobRequest, JobState, SlurmJob, SlurmNode
+from simulator.slurm.records import FINISHED, JobRequest, JobState, SlurmError, SlurmJob, SlurmNode
+from simulator.slurm.reservations import Reservations
 from simulator.timers import Action, Timers
 from simulator.truth import TruthLog
 
@@ -17,14 +19,11 @@ NOT_RESPONDING = "Not responding"
 REBOOTED = "Node unexpectedly rebooted"
 
 
-class SlurmError(Exception):
-    """A request that slurmctld refuses, in its words."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """slurm.conf, in simulated seconds. `return_to_service` is ReturnToService: with 1 a node that was
-    rebooted stays DOWN until a person resumes it, with 2 it comes back when its slurmd registers."""
+    rebooted stays DOWN until a person resumes it, with 2 it comes back when its slurmd registers.
+    `accounting`: does sacct answer?"""
 
     slurmd_timeout: float = 300.0
     ping_interval: float = 100.0
@@ -33,29 +32,7 @@ class Settings:
     min_job_age: float = 300.0
     kill_wait: float = 30.0
     return_to_service: int = 2
-
-
-class Programs(Protocol):
-    """What jobs run; told of a job's fate by the controller."""
-
-    def started(self, job: SlurmJob) -> None: ...
-    def signalled(self, job: SlurmJob, signal: str) -> None: ...
-    def ended(self, job: SlurmJob) -> None:
-        """It ended by itself, and has nothing left to do."""
-        ...
-
-    def killed(self, job: SlurmJob, cause: str) -> None:
-        """It was stopped, or lost a node; told at most once for each start."""
-        ...
-
-
-class NoPrograms:
-    """Jobs that run for ever and keep nothing."""
-
-    def started(self, job: SlurmJob) -> None: ...
-    def signalled(self, job: SlurmJob, signal: str) -> None: ...
-    def ended(self, job: SlurmJob) -> None: ...
-    def killed(self, job: SlurmJob, cause: str) -> None: ...
+    accounting: bool = True
 
 
 class Controller:
@@ -77,6 +54,7 @@ class Controller:
         self.partitions = tuple(partitions)
         self.nodes = {machine.name: SlurmNode(machine, machine.pool) for machine in machines}
         self.jobs: dict[int, SlurmJob] = {}
+        self.reservations = Reservations(self.nodes, self.jobs)
         self.queue = Queue(self)
         self._next_job = 1
         self._limits: dict[int, Action] = {}
@@ -87,6 +65,16 @@ class Controller:
 
     def nodes_of(self, partition: str) -> list[SlurmNode]:
         return [node for node in self.nodes.values() if node.partition == partition]
+
+    def reservations_changed(self) -> None:
+        """Set the nodes' flags for the reservations of this moment, now and whenever one begins or ends."""
+        now = self.timers.now()
+        self.reservations.expire(now)
+        self.reservations.mark(now)
+        due = [moment for found in self.reservations for moment in (found.start, found.end) if moment > now]
+        if due:
+            self.timers.at(min(due), self.reservations_changed)
+        self.queue.look_again()
 
     def drain(self, names: Iterable[str], reason: str, by: str) -> None:
         """State=DRAIN. Raises SlurmError where there is no reason to be found."""
@@ -140,6 +128,11 @@ class Controller:
             if self.nodes[name].drain or self.nodes[name].down:
                 self._set_reason(self.nodes[name], reason, by)
 
+    def set_features(self, names: Iterable[str], features: tuple[str, ...]) -> None:
+        for name in names:
+            self.nodes[name].features = features
+        self.queue.look_again()
+
     def _open(self, node: SlurmNode, by: str) -> None:
         reason = node.reason or ""
         node.drain = node.down = False
@@ -155,19 +148,24 @@ class Controller:
         """Raises SlurmError where no node of the partition could ever hold it."""
         if request.partition not in self.partitions:
             raise SlurmError("Invalid partition name specified")
-        largest = max((node.machine.gpus for node in self.nodes_of(request.partition)), default=0)
-        if request.gpus > largest:
+        nodes = self.nodes_of(request.partition)
+        if not any(fits_features(request.constraint, node) for node in self.nodes.values()):
+            raise SlurmError("Invalid feature specification")
+        if not any(node.machine.gpus >= request.gpus and fits_features(request.constraint, node) for node in nodes):
             raise SlurmError("Requested node configuration is not available")
+        if request.reservation and self.reservations.find(request.reservation) is None:
+            raise SlurmError("Requested reservation is invalid")
         now = self.timers.now()
-        job = SlurmJob(self._next_job, request, submitted=now, eligible=now)
+        job = SlurmJob(self._next_job, request, submitted=now, eligible=now + request.begin_after)
         self._next_job += 1
         self.jobs[job.id] = job
         self.queue.add(job)
         return job
 
-    def start(self, job: SlurmJob, nodes: tuple[str, ...]) -> None:
-        """Give the job its nodes; the queue calls this."""
+    def start(self, job: SlurmJob, nodes: tuple[str, ...], reservation: str = "") -> None:
+        """Give the job its nodes, as a job of that reservation; the queue calls this."""
         now = self.timers.now()
+        job.reservation = reservation
         job.state, job.reason, job.nodes = JobState.RUNNING, "None", nodes
         job.started, job.ended, job.exit_code = now, None, "0:0"
         for name in nodes:
@@ -185,8 +183,9 @@ class Controller:
             self.programs.ended(job)
             self._complete(job, JobState.FAILED if code else JobState.COMPLETED, f"{code}:0")
 
-    def signal(self, job: SlurmJob, signal: str) -> None:
-        if job.state is JobState.RUNNING:
+    def signal(self, job: SlurmJob, signal: str, *, batch: bool, steps: bool) -> None:
+        """Send it to the batch shell, to the steps, or to both; the job's program is in one of them."""
+        if job.state is JobState.RUNNING and (steps if job.request.has_steps else batch):
             self.programs.signalled(job, signal)
 
     def cancel(self, job: SlurmJob) -> None:
@@ -200,8 +199,12 @@ class Controller:
         elif job.state is JobState.COMPLETING:
             job.requeued = False
 
-    def requeue(self, job: SlurmJob) -> None:
-        """Raises SlurmError for a job that does not allow it."""
+    def requeue(self, job: SlurmJob, *, running_only: bool = False) -> None:
+        """Raises SlurmError for a job that does not allow it, or waits. `running_only`: others are left alone."""
+        if running_only and job.state is not JobState.RUNNING:
+            return
+        if job.state is JobState.PENDING:
+            raise SlurmError("Job is pending execution")
         if not job.request.requeue:
             raise SlurmError("Requested operation is presently disabled")
         if job.state is JobState.RUNNING:
@@ -259,6 +262,7 @@ class Controller:
     def _queue_again(self, job: SlurmJob) -> None:
         now = self.timers.now()
         job.state, job.reason, job.nodes, job.requeued = JobState.PENDING, "BeginTime", (), False
+        job.reservation = job.asked_reservation
         job.submitted, job.eligible = now, now + self.settings.requeue_delay
         job.started, job.ended, job.restarts = None, None, job.restarts + 1
         job.exit_code, job.accrued = "0:0", None

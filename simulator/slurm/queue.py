@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from simulator.slurm.features import alternatives, fits_features
 from simulator.slurm.records import JobState, SlurmJob, SlurmNode
+from simulator.slurm.reservations import Place
 
 if TYPE_CHECKING:
     from simulator.slurm.controller import Controller
@@ -27,6 +29,7 @@ class Queue:
         self._pending[job.request.partition].append(job)
         timers = self._controller.timers
         if job.eligible > timers.now():
+            job.reason = "BeginTime"
             timers.at(job.eligible, self.look_again)
         else:
             self.look_again()
@@ -61,12 +64,13 @@ class Queue:
                 left.append(job)
                 continue
             job.accrued = now if job.accrued is None else job.accrued
-            fits = _choose(job, nodes)
+            places = self._controller.reservations.places(job, nodes, now)
+            fits = next(((chosen, place) for place in places if (chosen := _choose(job, place.nodes))), None)
             if fits and (shadow is None or now + (job.limit_seconds or float("inf")) <= shadow):
-                self._controller.start(job, fits)
+                self._controller.start(job, fits[0], fits[1].reservation)
                 continue
             left.append(job)
-            job.reason = _why(job, nodes, shadow)
+            job.reason = _why(job, nodes, places, shadow)
             if shadow is None and job.reason == "Resources":
                 shadow = self._expected_start(job, nodes)
         return left
@@ -90,21 +94,29 @@ def _limit_end(job: SlurmJob) -> float:
 
 def _choose(job: SlurmJob, nodes: list[SlurmNode]) -> tuple[str, ...]:
     """The first nodes with room, those that it requires first; empty where there are too few."""
+    for constraint in alternatives(job.request.constraint):
+        chosen = _choose_with(job, constraint, nodes)
+        if chosen:
+            return chosen
+    return ()
+
+
+def _choose_with(job: SlurmJob, constraint: str, nodes: list[SlurmNode]) -> tuple[str, ...]:
     chosen: list[str] = []
     required = job.request.required
     for node in sorted(nodes, key=lambda node: node.name not in required) if required else nodes:
         empty = not (node.running or node.completing)
         room = empty if job.request.exclusive else 0 < node.gpus_free >= job.request.gpus
-        if room and node.usable:
+        if room and node.usable and fits_features(constraint, node):
             chosen.append(node.name)
             if len(chosen) == job.request.nodes:
                 return tuple(sorted(chosen)) if set(required) <= set(chosen) else ()
     return ()
 
 
-def _why(job: SlurmJob, nodes: list[SlurmNode], shadow: float | None) -> str:
+def _why(job: SlurmJob, nodes: list[SlurmNode], places: list[Place], shadow: float | None) -> str:
     if job.request.nodes > len(nodes):
         return "PartitionNodeLimit"
-    if job.request.nodes > sum(node.usable for node in nodes):
+    if job.request.nodes > max((sum(node.usable for node in place.nodes) for place in places), default=0):
         return NO_NODES
     return "Resources" if shadow is None and job.state is JobState.PENDING else "Priority"

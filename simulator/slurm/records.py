@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,6 +10,10 @@ from simulator.machine import Machine
 
 CPUS = 192
 MEMORY_MB = 2048000
+
+
+class SlurmError(Exception):
+    """A request that slurmctld refuses, in its words."""
 
 
 class JobState(StrEnum):
@@ -59,6 +64,14 @@ class JobRequest:
     command: str = "(null)"
     workdir: str = "/"
     required: tuple[str, ...] = ()  # nodes that must be among its own
+    constraint: str = ""  # features: `a&b`, `a|b`, or `[a|b]` for one of them on all nodes
+    reservation: str = ""
+    begin_after: float = 0.0  # simulated seconds from its submission
+
+    @property
+    def has_steps(self) -> bool:
+        """Does its script start a step? Where it does, that step trains, not the batch shell."""
+        return re.search(r"^\s*(?:exec\s+)?srun\b", self.script, re.MULTILINE) is not None
 
 
 @dataclass(eq=False)
@@ -82,10 +95,13 @@ class SlurmJob:
     held: bool = False
     comment: str = ""
     limit_seconds: float | None = None
+    reservation: str = ""  # the one that it runs in
+    asked_reservation: str = ""
 
     def __post_init__(self) -> None:
         self.comment = self.comment or self.request.comment
         self.limit_seconds = self.request.limit_seconds
+        self.reservation = self.asked_reservation = self.request.reservation
 
     @property
     def holds_nodes(self) -> bool:
@@ -111,6 +127,9 @@ class SlurmNode:
     running: dict[int, int] = field(default_factory=dict)  # job id → GPUs
     completing: dict[int, int] = field(default_factory=dict)
     exclusive: bool = False
+    features: tuple[str, ...] = ()
+    reserved: bool = False  # held by an active reservation
+    maintenance: bool = False
 
     @property
     def name(self) -> str:
@@ -149,6 +168,8 @@ class SlurmNode:
         flags = (
             ("COMPLETING", bool(self.completing)),
             ("DRAIN", self.drain),
+            ("MAINTENANCE", self.maintenance),
+            ("RESERVED", self.reserved),
             ("NOT_RESPONDING", self.not_responding),
         )
         return "+".join([self.base_state, *(word for word, on in flags if on)])
@@ -162,9 +183,14 @@ class SlurmNode:
             word = "down"
         elif self.completing:
             word = "comp" if compact else "completing"
+        elif self.maintenance and not self.running:
+            word = "maint"
+        elif self.reserved and not self.running:
+            word = "resv" if compact else "reserved"
         else:
             word = _SINFO[self.base_state][compact]
-        return word + ("*" if self.not_responding else "")
+        mark = "$" if self.maintenance and word != "maint" else ""
+        return word + ("*" if self.not_responding else mark)
 
 
 _SINFO = {"IDLE": ("idle", "idle"), "MIXED": ("mixed", "mix"), "ALLOCATED": ("allocated", "alloc")}

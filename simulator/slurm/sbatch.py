@@ -9,15 +9,15 @@ from pathlib import Path
 
 from fleet.hostlist import expand
 from simulator.slurm.arguments import Options, Parsed, parse
-from simulator.slurm.controller import Controller, SlurmError
-from simulator.slurm.records import JobRequest, JobState
+from simulator.slurm.controller import Controller
+from simulator.slurm.records import FINISHED, JobRequest, JobState, SlurmError
 from simulator.slurm.reply import UNREACHABLE, Reply, failure
 from simulator.slurm.words import parse_limit
 
 _WITH_VALUE = (
     "nodes gres gpus-per-node gpus time comment signal job-name partition account output error chdir wrap ntasks "
     "ntasks-per-node cpus-per-task mem constraint reservation dependency uid nodelist exclude open-mode export "
-    "mail-type qos nice"
+    "mail-type qos nice begin"
 )
 _SBATCH = Options(
     "sbatch",
@@ -30,7 +30,7 @@ _SBATCH = Options(
 _SCANCEL = Options(
     "scancel",
     takes=frozenset({"signal", "user", "name", "partition", "state", "account", "nodelist"}),
-    flags=frozenset({"batch", "full", "quiet", "verbose", "hurry", "me"}),
+    flags=frozenset({"batch", "full", "quiet", "verbose", "hurry", "me", "ctld"}),
     short={"s": "signal", "b": "batch", "f": "full", "u": "user", "n": "name", "p": "partition"}
     | {"t": "state", "A": "account", "w": "nodelist", "Q": "quiet", "v": "verbose"},
 )
@@ -105,8 +105,19 @@ def _request(controller: Controller, options: Parsed, user: str, script: str, co
         script=script,
         command=command,
         required=expand(values.get("nodelist", "")),
+        constraint=values.get("constraint", ""),
+        reservation=values.get("reservation", ""),
+        begin_after=_begin(values.get("begin", "now")),
         workdir=values.get("chdir", "/root" if user == "root" else f"/home/{user}"),
     )
+
+
+def _begin(text: str) -> float:
+    """`now`, `now+60`: seconds from now."""
+    found = re.fullmatch(r"now(?:\+(\d+))?", text)
+    if found is None:
+        raise ValueError(f'sbatch: error: Invalid time specification "{text}"')
+    return float(found[1] or 0)
 
 
 def _limit(text: str | None) -> float | None:
@@ -150,14 +161,30 @@ def scancel(controller: Controller, arguments: list[str], user: str) -> Reply:
     asked = [part for word in parsed.words for part in word.split(",")]
     if not controller.reachable:
         return failure("".join(f"scancel: error: Kill job error on job id {id_}: {UNREACHABLE}\n" for id_ in asked), 8)
+    if name is not None and name not in {"TERM", "KILL"}:
+        refused = _cannot_signal(controller, asked)
+        if refused is not None:
+            return refused
     for job in list(controller.jobs.values()):
         if (asked and str(job.id) not in asked) or not _matches(job.request, job.state, parsed, user):
             continue
         if name is None or name in {"TERM", "KILL"}:
             controller.cancel(job)
         else:
-            controller.signal(job, name)
+            full, batch = parsed.has("full"), parsed.has("batch")
+            controller.signal(job, name, batch=batch or full, steps=full or not batch)
     return Reply(0)
+
+
+def _cannot_signal(controller: Controller, asked: list[str]) -> Reply | None:
+    for text in asked:
+        job = controller.jobs.get(int(text)) if text.isdigit() else None
+        start = f"scancel: error: Kill job error on job id {text}: "
+        if job is None or job.state in FINISHED:
+            return failure(f"{start}Invalid job id specified\n")
+        if job.state is JobState.PENDING:
+            return failure(f"{start}Job can not be altered now, try again later\n", 228)
+    return None
 
 
 def _matches(request: JobRequest, state: JobState, parsed: Parsed, user: str) -> bool:

@@ -7,9 +7,15 @@ from collections.abc import Callable
 from fleet.errors import ConfigurationError
 from fleet.hostlist import compress, expand
 from simulator.slurm.arguments import Options, parse
-from simulator.slurm.controller import Controller, SlurmError
-from simulator.slurm.records import SlurmJob
+from simulator.slurm.controller import Controller
+from simulator.slurm.records import FINISHED, SlurmError, SlurmJob
 from simulator.slurm.reply import UNREACHABLE, Reply, failure
+from simulator.slurm.scontrol_reservations import (
+    create_reservation,
+    delete_reservation,
+    show_reservations,
+    update_reservation,
+)
 from simulator.slurm.show import show_job, show_node, show_partition
 from simulator.slurm.words import parse_limit
 
@@ -45,7 +51,15 @@ def scontrol(controller: Controller, arguments: list[str], user: str) -> Reply:
     if _means(keyword, "ping", 3):
         state = "UP" if controller.reachable else "DOWN"
         return Reply(0 if controller.reachable else 1, f"Slurmctld(primary) at slurm-01 is {state}\n")
-    if keyword in {"requeue", "hold", "release"}:
+    if keyword in {"create", "delete"} and not words:
+        return failure(f"too few arguments for {keyword} keyword\n")
+    if keyword == "create":
+        return _create(controller, words)
+    if keyword == "delete":
+        return _delete(controller, words)
+    if keyword == "write" and words[:1] == ["batch_script"] and len(words) > 1:
+        return _write_script(controller, *words[1:3])
+    if keyword in {"requeue", "requeuehold", "hold", "release"}:
         return _on_jobs(controller, keyword, words)
     return failure(f"invalid keyword: {parsed.words[0]}\n")
 
@@ -66,6 +80,8 @@ def _show(controller: Controller, words: list[str], oneliner: bool) -> Reply:
         return _show_jobs(controller, name, oneliner)
     if _means(entity, "partitions", 3):
         return _show_partitions(controller, name, oneliner)
+    if _means(entity, "reservations", 3) or entity == "reservationname":
+        return show_reservations(controller, name, oneliner)
     return failure(f"invalid entity:{words[0]} for keyword:show \n")
 
 
@@ -120,6 +136,30 @@ def _show_partitions(controller: Controller, name: str | None, oneliner: bool) -
     return Reply(0, "".join(show_partition(p, controller.nodes_of(p), p == default, oneliner) for p in chosen))
 
 
+def _create(controller: Controller, words: list[str]) -> Reply:
+    tag = words[0].partition("=")[0].lower()
+    if not _means(tag, "reservationname", 3):
+        return failure(f"scontrol: error: Invalid creation entity: {words[0]}\n")
+    return create_reservation(controller, words)
+
+
+def _delete(controller: Controller, words: list[str]) -> Reply:
+    tag, _, name = words[0].partition("=")
+    if not _means(tag.lower(), "reservationname", 3) or not name:
+        return failure(f"Invalid deletion entity: {words[0]}\n")
+    return delete_reservation(controller, words[0])
+
+
+def _write_script(controller: Controller, id_: str, file: str = "") -> Reply:
+    """To standard output only: the simulator keeps no files for anybody."""
+    job = find_job(controller, id_)
+    if not controller.reachable:
+        return Reply(0, "", f"job script retrieval failed: {UNREACHABLE}\n")
+    if job is None or file != "-":
+        return Reply(0, "", "job script retrieval failed: Invalid job id specified\n")
+    return Reply(0, job.request.script)
+
+
 def find_job(controller: Controller, text: str) -> SlurmJob | None:
     return controller.jobs.get(int(text)) if text.isdigit() else None
 
@@ -127,16 +167,18 @@ def find_job(controller: Controller, text: str) -> SlurmJob | None:
 def _on_jobs(controller: Controller, keyword: str, words: list[str]) -> Reply:
     if not words:
         return failure(f"too few arguments for keyword:{keyword}\n")
-    errors = ""
+    errors, running_only = "", words[0].lower() == "incomplete"
+    words = words[1:] if running_only else words
     for text in (part for word in words for part in word.split(",")):
         job = find_job(controller, text)
         if not controller.reachable:
             errors += f"Unexpected message received for job {text}\n"
         elif job is None:
             errors += f"Invalid job id specified for job {text}\n"
-        elif keyword == "requeue":
+        elif keyword.startswith("requeue"):
             try:
-                controller.requeue(job)
+                controller.requeue(job, running_only=running_only)
+                job.held = job.held or keyword == "requeuehold"
             except SlurmError as error:
                 errors += f"{error} for job {text}\n"
         else:
@@ -154,6 +196,8 @@ def _update(controller: Controller, words: list[str], user: str) -> Reply:
         return _update_nodes(controller, changes, user)
     if tags & {"job", "jobid"}:
         return _update_job(controller, changes)
+    if any(_means(tag, "reservationname", 3) for tag in tags):
+        return update_reservation(controller, words)
     return failure(_NO_ENTITY)
 
 
@@ -164,7 +208,7 @@ def _unquote(value: str) -> str:
 
 
 def _update_nodes(controller: Controller, changes: list[tuple[str, str]], user: str) -> Reply:
-    names, state, reason = "", None, None
+    names, state, reason, features = "", None, None, None
     for tag, value in changes:
         if _means(tag, "nodename", 4):
             names = value
@@ -172,9 +216,11 @@ def _update_nodes(controller: Controller, changes: list[tuple[str, str]], user: 
             state = value.upper()
         elif _means(tag, "reason", 3):
             reason = _unquote(value)
+        elif _means(tag, "availablefeatures", 5) or _means(tag, "activefeatures", 3):
+            features = tuple(word for word in value.split(",") if word)
         else:
             return failure(f"Update of this parameter is not supported: {tag}={value}\nRequest aborted\n")
-    if state is None and reason is None:
+    if state is None and reason is None and features is None:
         return failure("No changes specified\n")
     if state is not None:
         full = next((word for word in _STATES if word == state or _means(state, word, 3)), None)
@@ -185,7 +231,10 @@ def _update_nodes(controller: Controller, changes: list[tuple[str, str]], user: 
         return failure(_NO_REASON)
     if not controller.reachable:
         return failure(f"slurm_update error: {UNREACHABLE}\n")
-    return _apply(controller, names, state, reason, user)
+    reply = _apply(controller, names, state, reason, user)
+    if features is not None:
+        controller.set_features([name for name in expand(names) if name in controller.nodes], features)
+    return reply
 
 
 def _apply(controller: Controller, names: str, state: str | None, reason: str | None, user: str) -> Reply:
@@ -218,25 +267,44 @@ def _apply(controller: Controller, names: str, state: str | None, reason: str | 
 
 
 def _update_job(controller: Controller, changes: list[tuple[str, str]]) -> Reply:
-    id_ = next(value for tag, value in changes if tag in {"job", "jobid"})
+    """A list of jobs is changed one by one; the code tells whether one was refused."""
+    asked = next(value for tag, value in changes if tag in {"job", "jobid"})
+    errors = "".join(_update_one(controller, id_, changes) for id_ in asked.split(","))
+    return Reply(1 if errors else 0, "", errors)
+
+
+def _update_one(controller: Controller, id_: str, changes: list[tuple[str, str]]) -> str:
     if not controller.reachable:
-        return failure(f"{UNREACHABLE} for job {id_}\n")
+        return f"{UNREACHABLE} for job {id_}\n"
     job = find_job(controller, id_)
     if job is None:
-        return failure(f"Invalid job id specified for job {id_}\n")
+        return f"Invalid job id specified for job {id_}\n"
+    if job.state in FINISHED:
+        return f"Job has already finished for job {id_}\n"
     for tag, value in changes:
-        if tag in {"job", "jobid"}:
-            continue
-        if tag == "comment":
-            job.comment = _unquote(value)
-        elif tag == "starttime" and value.lower() == "now":
-            job.eligible = controller.timers.now()
-            controller.queue.look_again()
-        elif tag == "timelimit":
-            try:
-                job.limit_seconds = parse_limit(value)
-            except ValueError:
-                return failure("Invalid TimeLimit value\n")
-        else:
-            return failure(f"Update of this parameter is not supported: {tag}={value}\nRequest aborted\n")
-    return Reply(0)
+        if tag not in {"job", "jobid"}:
+            refused = _change_job(controller, job, tag, value)
+            if refused is not None:
+                return refused.stderr
+    return ""
+
+
+def _change_job(controller: Controller, job: SlurmJob, tag: str, value: str) -> Reply | None:
+    if tag == "comment":
+        job.comment = _unquote(value)
+    elif tag == "starttime" and value.lower() == "now":
+        job.eligible = controller.timers.now()
+        controller.queue.look_again()
+    elif tag == "timelimit":
+        try:
+            job.limit_seconds = parse_limit(value)
+        except ValueError:
+            return failure("Invalid TimeLimit value\n")
+    elif tag == "reservationname":
+        if value and controller.reservations.find(value) is None:
+            return failure(f"Requested reservation is invalid for job {job.id}\n")
+        job.reservation = job.asked_reservation = value
+        controller.queue.look_again()
+    else:
+        return failure(f"Update of this parameter is not supported: {tag}={value}\nRequest aborted\n")
+    return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from simulator.slurm.arguments import UsageError
 from simulator.slurm.controller import Controller
 from simulator.slurm.reply import Reply
+from simulator.slurm.sacct import sacct
 from simulator.slurm.sbatch import sbatch, scancel
 from simulator.slurm.scontrol import scontrol
 from simulator.slurm.show import VERSION
@@ -28,6 +29,7 @@ class Shell:
             "sinfo": lambda words, _, __: sinfo(controller, words),
             "squeue": lambda words, _, __: squeue(controller, words),
             "scancel": lambda words, user, _: scancel(controller, words, user),
+            "sacct": lambda words, _, __: sacct(controller, words),
             "sbatch": lambda words, user, text: sbatch(controller, words, user, text, self._files),
         }
 

@@ -26,12 +26,13 @@ def show_node(node: SlurmNode, clock: SimClock, oneliner: bool) -> str:
     memory = MEMORY_MB if used else 0
     tres = f"cpu={CPUS},mem={memory_text(MEMORY_MB)},billing={CPUS},gres/gpu={gpus}"
     given = f"cpu={used},mem={memory_text(memory)}" if used else ""
+    features = ",".join(node.features) or "(null)"
     given_gpus = gpus if node.exclusive else sum(node.running.values())
     lines = [
         f"NodeName={node.name} Arch=x86_64 CoresPerSocket={CPUS // 4} ",
         f"CPUAlloc={used} CPUEfctv={CPUS} CPUTot={CPUS} CPULoad={used * 0.8 + 0.31:.2f}",
-        "AvailableFeatures=(null)",
-        "ActiveFeatures=(null)",
+        f"AvailableFeatures={features}",
+        f"ActiveFeatures={features}",
         f"Gres=gpu:h100:{gpus}",
         f"NodeAddr={node.name} NodeHostName={node.name} Version={VERSION}",
         f"OS={_OS} ",
@@ -102,7 +103,8 @@ def show_job(job: SlurmJob, clock: SimClock, oneliner: bool) -> str:
         f"TRES={job_tres(job)}",
         "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*",
         "MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0",
-        "Features=(null) DelayBoot=00:00:00",
+        f"Features={request.constraint or '(null)'} DelayBoot=00:00:00",
+        *([f"Reservation={job.reservation}"] if job.reservation else []),
         f"OverSubscribe={'NO' if request.exclusive else 'OK'} Contiguous=0 Licenses=(null) Network=(null)",
         f"Command={request.command}",
         f"WorkDir={request.workdir}",

@@ -51,6 +51,10 @@ def _reason_time(row: _Row) -> str:
     return clock_text(row.controller.timers.clock, _first(row).reason_at)
 
 
+def _features(row: _Row) -> str:
+    return (",".join(_first(row).features) if row.nodes else "") or "(null)"
+
+
 def _partition(row: _Row) -> str:
     return row.partition + ("*" if row.partition == row.controller.partitions[0] else "")
 
@@ -82,7 +86,8 @@ _COLUMNS: dict[str, Column[_Row]] = {
     "z": Column("S:C:T", lambda _: f"2:{CPUS // 4}:2"),
     "d": Column("TMP_DISK", lambda _: "0"),
     "w": Column("WEIGHT", lambda _: "1"),
-    "f": Column("AVAIL_FEATURES", lambda _: "(null)"),
+    "f": Column("AVAIL_FEATURES", _features),
+    "b": Column("ACTIVE_FEATURES", _features),
     "v": Column("VERSION", lambda _: "22.05.8"),
 }
 

@@ -17,13 +17,17 @@ from simulator.slurm.words import Column, clock_text, short_duration, table, use
 
 _OPTIONS = Options(
     "squeue",
-    takes=frozenset({"format", "Format", "nodelist", "states", "jobs", "user", "partition", "name", "account"}),
-    flags=frozenset({"noheader", "long", "all", "me", "array"}),
+    takes=frozenset(
+        {"format", "Format", "nodelist", "states", "jobs", "user", "partition", "name", "account", "reservation"}
+    ),
+    flags=frozenset({"noheader", "long", "all", "me", "array", "steps"}),
     short={"h": "noheader", "o": "format", "O": "Format", "w": "nodelist", "t": "states", "j": "jobs"}
-    | {"u": "user", "p": "partition", "n": "name", "A": "account", "l": "long", "a": "all", "r": "array"},
+    | {"u": "user", "p": "partition", "n": "name", "A": "account", "l": "long", "a": "all", "r": "array"}
+    | {"R": "reservation", "s": "steps"},
 )
 _DEFAULT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 _LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+_STEP_DEFAULT = "%.15i %.8j %.9P %.8u %.9M %N"
 _LIVE = {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING}
 _FIELD = re.compile(r"([A-Za-z-]+)(?::(\.)?(\d+)?)?")
 _OTHER_STATES = (
@@ -91,6 +95,8 @@ _COLUMNS: dict[str, Column[_Row]] = {
     "V": Column("SUBMIT_TIME", lambda row: clock_text(row.clock, row.job.submitted)),
     "C": Column("CPUS", lambda row: str(job_cpus(row.job))),
     "B": Column("EXEC_HOST", lambda row: row.job.nodes[0] if row.job.nodes else "n/a"),
+    "v": Column("RESERVATION", lambda row: row.job.reservation or "(null)"),
+    "f": Column("FEATURES", lambda row: row.job.request.constraint or "(null)"),
     "Q": Column("PRIORITY", lambda row: str(0 if row.job.held else 4294901760 - row.job.id)),
     "q": Column("QOS", lambda _: "(null)"),
     "o": Column("COMMAND", lambda row: row.job.request.command),
@@ -130,8 +136,37 @@ _NAMED: dict[str, tuple[str, Callable[[_Row], str]]] = {
     "batchhost": ("EXEC_HOST", _COLUMNS["B"].value),
     "command": ("COMMAND", _COLUMNS["o"].value),
     "workdir": ("WORK_DIR", _COLUMNS["Z"].value),
+    "reservation": ("RESERVATION", _COLUMNS["v"].value),
+    "feature": ("FEATURES", _COLUMNS["f"].value),
     "priority": ("PRIORITY", _COLUMNS["Q"].value),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    id: str
+    name: str
+    row: _Row
+    nodes: tuple[str, ...]
+
+
+_STEP_COLUMNS: dict[str, Column[_Step]] = {
+    "i": Column("STEPID", lambda step: step.id),
+    "j": Column("NAME", lambda step: step.name),
+    "P": Column("PARTITION", lambda step: step.row.job.request.partition),
+    "u": Column("USER", lambda step: step.row.job.request.user),
+    "M": Column("TIME", lambda step: short_duration(run_seconds(step.row.job, step.row.clock))),
+    "N": Column("NODELIST", lambda step: compress(step.nodes)),
+}
+
+
+def _steps(row: _Row) -> list[_Step]:
+    """What runs of a job: the step of its script, where it starts one, and the batch shell."""
+    job = row.job
+    if job.state is not JobState.RUNNING:
+        return []
+    own = [_Step(f"{job.id}.0", "srun", row, job.nodes)] if job.request.has_steps else []
+    return [*own, _Step(f"{job.id}.batch", "batch", row, job.nodes[:1])]
 
 
 def squeue(controller: Controller, arguments: list[str]) -> Reply:
@@ -150,6 +185,9 @@ def squeue(controller: Controller, arguments: list[str]) -> Reply:
     rows = [_Row(job, clock) for job in controller.jobs.values() if _wanted(job, parsed)]
     rows.sort(key=lambda row: (row.job.request.partition, row.job.state.compact, row.job.id))
     header = not parsed.has("noheader")
+    if parsed.has("steps"):
+        steps = [step for row in rows for step in _steps(row)]
+        return Reply(0, table(parsed.values.get("format", _STEP_DEFAULT), _STEP_COLUMNS, steps, header, "squeue"))
     if parsed.has("Format"):
         return Reply(0, _wide(parsed.values["Format"], rows, header))
     title = clock.wall().strftime("%a %b %d %H:%M:%S %Y\n") if parsed.has("long") and header else ""
@@ -164,6 +202,7 @@ def _wanted(job: SlurmJob, parsed: Parsed) -> bool:
         "partition": request.partition,
         "name": request.name,
         "account": request.account,
+        "reservation": job.reservation,
         "jobs": str(job.id),
     }
     if any(name in values and value not in values[name].split(",") for name, value in equal.items()):

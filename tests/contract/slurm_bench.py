@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from fleet.ports import Scheduler
+from adapters.slurm import SlurmScheduler
+from fleet.ports import Host
 
 
 class SlurmBench(Protocol):
     """A Slurm of at least eight nodes with eight GPUs each, and nobody else's work on it."""
 
     @property
-    def scheduler(self) -> Scheduler: ...
+    def scheduler(self) -> SlurmScheduler: ...
+
+    @property
+    def host(self) -> Host:
+        """The shell of the controller host."""
+        ...
 
     @property
     def node_names(self) -> tuple[str, ...]: ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.ports import Scheduler
+from adapters.slurm import SlurmScheduler
+from fleet.ports import Host
 from simulator.machine import Machine, Timing
 from simulator.slurm import Controller, Reply, Shell
 from simulator.slurm.controller import Settings
@@ -26,7 +27,7 @@ class SimulatedSlurm:
             name: Machine(name, "r1", "train", "HGX-H100-8", 8, clock, truth, Timing())
             for name in (f"gpu{n:04d}" for n in range(1, NODES + 1))
         }
-        settings = Settings(slurmd_timeout=30, ping_interval=10, return_to_service=1)
+        settings = Settings(slurmd_timeout=30, ping_interval=10, return_to_service=1, accounting=False)
         self.controller = Controller([*self.machines.values()], ("train",), self.timers, truth, settings)
         self.shell = Shell(self.controller)
 
@@ -61,7 +62,8 @@ class _Result:
 @dataclass(frozen=True)
 class SimulatedBench:
     slurm: SimulatedSlurm
-    scheduler: Scheduler
+    scheduler: SlurmScheduler
+    host: Host
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -36,7 +36,8 @@ class TestAdapterOnTheSimulator(AdapterSuite):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> SlurmBench:
         slurm = SimulatedSlurm(tmp_path)
-        return SimulatedBench(slurm, SlurmScheduler(SimulatedHost(slurm)))
+        host = SimulatedHost(slurm)
+        return SimulatedBench(slurm, SlurmScheduler(host), host)
 
 
 class _RealShell:
@@ -264,8 +265,15 @@ def test_a_requeued_job_waits_for_its_begin_time(slurm: Slurm) -> None:
     job = start(slurm, "-N1", "--gres=gpu:8", "--requeue")
     assert slurm.run("scontrol", "requeue", job).code == 0
     eventually(lambda: slurm.run("squeue", "-h", "-j", job, "-o", "%T %R").stdout == "PENDING (BeginTime)\n")
-    slurm.run("scontrol", "update", f"job={job}", "starttime=now")
-    eventually(lambda: slurm.run("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n")
+    # the node that it left would refuse its new credential, and Slurm then kills the job
+    slurm.run("scontrol", "update", "NodeName=gpu0001", "State=DRAIN", "Reason=x")
+
+    def runs_again() -> bool:
+        # asked more than once: a controller that ends the old run after it showed PENDING sets the begin time anew
+        slurm.run("scontrol", "update", f"job={job}", "starttime=now")
+        return slurm.run("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n"
+
+    eventually(runs_again)
     assert " Restarts=1 " in slurm.run("scontrol", "show", "job", job).stdout
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from adapters.local import LocalHost
 from adapters.slurm import SlurmScheduler
-from fleet.errors import ConfigurationError
+from fleet.errors import ConfigurationError, JobRefused
 from fleet.model import Job, SchedulerNode, SchedulerState
-from fleet.ports import Scheduler
+from fleet.ports import Host
 from tests.contract.slurm_bench import SlurmBench, eventually
 from tests.contract.slurm_simulated import SimulatedBench, SimulatedHost, SimulatedSlurm
 from tests.real.slurm import RealSlurm, missing_parts
@@ -32,7 +32,8 @@ ODD_REASONS = (
 @dataclass(frozen=True)
 class _RealBench:
     slurm: RealSlurm
-    scheduler: Scheduler
+    scheduler: SlurmScheduler
+    host: Host
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -48,14 +49,16 @@ class _RealBench:
 @contextmanager
 def _real() -> Iterator[SlurmBench]:
     with tempfile.TemporaryDirectory(prefix="slurm", dir="/tmp") as folder, RealSlurm(Path(folder)) as slurm:
-        yield _RealBench(slurm, SlurmScheduler(LocalHost({"SLURM_CONF": slurm.environment["SLURM_CONF"]})))
+        host = LocalHost({"SLURM_CONF": slurm.environment["SLURM_CONF"]})
+        yield _RealBench(slurm, SlurmScheduler(host), host)
 
 
 @contextmanager
 def _simulated() -> Iterator[SlurmBench]:
     with tempfile.TemporaryDirectory() as folder:
         slurm = SimulatedSlurm(Path(folder))
-        yield SimulatedBench(slurm, SlurmScheduler(SimulatedHost(slurm)))
+        host = SimulatedHost(slurm)
+        yield SimulatedBench(slurm, SlurmScheduler(host), host)
 
 
 BENCHES = [
@@ -183,3 +186,102 @@ class TestSlurm:
     def test_an_unknown_node_is_named(self, bench: SlurmBench) -> None:
         with pytest.raises(ConfigurationError, match="does not know nosuch7;"):
             bench.scheduler.cordon((bench.node_names[0], "nosuch7"), "x")
+
+    def test_a_job_says_whether_it_may_be_requeued(self, bench: SlurmBench) -> None:
+        may = _running(bench, "-N1", "--gres=gpu:8", "--requeue")
+        may_not = _running(bench, "-N1", "--gres=gpu:8", "--no-requeue")
+        assert (may.requeue, may_not.requeue) == (True, False)
+
+    def test_a_requeued_job_leaves_its_nodes_and_starts_again_elsewhere(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N1", "--gres=gpu:8", "--requeue")
+        bench.scheduler.cordon(job.nodes, "wave 1")
+        bench.scheduler.requeue(job.id)
+        eventually(lambda: _nodes(bench)[job.nodes[0]].state is SchedulerState.IDLE)
+
+        def runs_elsewhere() -> bool:
+            bench.scheduler.start_now(job.id, job.nodes)
+            seen = _job(bench, job.id)
+            return seen is not None and seen.state == "RUNNING" and seen.nodes != job.nodes
+
+        eventually(runs_elsewhere)
+        assert not bench.scheduler.start_now(job.id, job.nodes)
+
+    def test_a_requeued_job_waits_while_a_node_of_its_last_run_would_take_it(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N2", "--gres=gpu:8", "--requeue")
+        bench.scheduler.cordon(job.nodes[:1], "wave 1")
+        bench.scheduler.requeue(job.id)
+        words = ("squeue", "-h", "-j", job.id, "-o", "%T %r")
+        eventually(lambda: bench.host.run(words).stdout == "PENDING BeginTime\n")
+        assert not bench.scheduler.start_now(job.id, job.nodes)
+        assert bench.host.run(words).stdout == "PENDING BeginTime\n"
+        bench.cancel(job.id)
+
+    def test_a_job_that_may_not_be_requeued_is_left_alone(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N1", "--gres=gpu:8", "--no-requeue")
+        with pytest.raises(JobRefused, match="Requested operation is presently disabled"):
+            bench.scheduler.requeue(job.id)
+        seen = _job(bench, job.id)
+        assert seen is not None
+        assert seen.state == "RUNNING"
+
+    def test_a_job_that_has_ended_is_not_run_a_second_time(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N1", "--gres=gpu:8", "--requeue")
+        bench.cancel(job.id)
+        eventually(lambda: _job(bench, job.id) is None)
+        with pytest.raises(JobRefused):
+            bench.scheduler.requeue(job.id)
+
+    def test_a_job_that_waits_is_not_requeued(self, bench: SlurmBench) -> None:
+        bench.scheduler.cordon(bench.node_names, "closed")
+        job = bench.submit("sleep 300", "-N1", "--gres=gpu:8")
+        with pytest.raises(JobRefused):
+            bench.scheduler.requeue(job)
+        with pytest.raises(JobRefused, match="PENDING"):
+            bench.scheduler.signal(job, "USR1")
+        bench.cancel(job)
+
+    @pytest.mark.parametrize("job", ["7777", "x", "--all", "7 8", ""])
+    def test_a_job_that_is_not_there_is_refused(self, bench: SlurmBench, job: str) -> None:
+        with pytest.raises(JobRefused):
+            bench.scheduler.requeue(job)
+        with pytest.raises(JobRefused):
+            bench.scheduler.signal(job, "USR1")
+        with pytest.raises(JobRefused):
+            bench.scheduler.start_now(job, ())
+
+    def test_a_shell_that_would_die_of_the_signal_does_not_get_it(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N1", "--gres=gpu:8")
+        with pytest.raises(JobRefused, match="no trap"):
+            bench.scheduler.signal(job.id, "USR1")
+        seen = _job(bench, job.id)
+        assert seen is not None
+        assert seen.state == "RUNNING"
+
+    def test_a_shell_that_asks_for_a_signal_in_its_script_gets_it(self, bench: SlurmBench) -> None:
+        script = "#SBATCH --signal=B:USR1@60\ntrap 'echo saved' USR1\nwhile sleep 1; do :; done"
+        job = bench.submit(script, "-N1", "--gres=gpu:8")
+        eventually(lambda: (seen := _job(bench, job)) is not None and seen.state == "RUNNING")
+        assert bench.scheduler.read_signal(job) == "B:USR1@60"
+        bench.scheduler.signal(job, "USR1")
+        seen = _job(bench, job)
+        assert seen is not None
+        assert seen.state == "RUNNING"
+
+    def test_a_signal_that_is_none_is_an_error_of_the_configuration(self, bench: SlurmBench) -> None:
+        with pytest.raises(ConfigurationError, match="no signal"):
+            bench.scheduler.signal("1", "NOPE")
+
+    def test_without_accounting_a_jobs_environment_is_not_told(self, bench: SlurmBench) -> None:
+        job = _running(bench, "-N1", "--gres=gpu:8")
+        assert bench.scheduler.read_environment(job.id) is None
+
+    def test_a_nodes_features_are_read(self, bench: SlurmBench) -> None:
+        name = bench.node_names[0]
+        words = ("scontrol", "update", f"NodeName={name}", "AvailableFeatures=h100,fw-2", "ActiveFeatures=h100,fw-2")
+        assert bench.host.run(words).code == 0
+        assert _nodes(bench)[name].features == {"h100", "fw-2"}
+        assert _nodes(bench)[bench.node_names[1]].features == frozenset()
+        job = _running(bench, "-N1", "--gres=gpu:8", "-C", "fw-2")
+        assert job.nodes == (name,)
+        bench.host.run(("scontrol", "update", f"NodeName={name}", "AvailableFeatures=", "ActiveFeatures="))
+        assert _nodes(bench)[name].features == frozenset()

@@ -10,7 +10,8 @@ import pytest
 
 from adapters.local import Finished, LocalHost
 from adapters.slurm import SlurmScheduler
-from fleet.errors import CredentialsRejected, SchedulerUnreachable
+from adapters.slurm_fences import SlurmFences
+from fleet.errors import CredentialsRejected, JobRefused, SchedulerUnreachable
 from fleet.model import SchedulerState
 from tests.contract.slurm_bench import eventually
 from tests.real.slurm import RealSlurm, missing_parts
@@ -101,3 +102,71 @@ def test_a_user_without_rights_may_read_but_not_cordon(slurm: RealSlurm, schedul
     with pytest.raises(CredentialsRejected, match="operator rights"):
         nobody.cordon(slurm.node_names[:1], "x")
     assert not scheduler.read_nodes()[slurm.node_names[0]].cordoned
+    with pytest.raises(CredentialsRejected, match="operator rights"):
+        SlurmFences(NobodysHost({"SLURM_CONF": slurm.environment["SLURM_CONF"]})).ensure_fence(
+            "train", slurm.node_names[:1]
+        )
+
+
+# the signal reaches the step's `sleep` as well, and ends it
+SAYS = 'trap "echo {who} >> {folder}/said" USR1; echo {who} >> {folder}/ready; while :; do sleep 0.2; done'
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked", "reached"),
+    [
+        ("srun bash -c '{step}' &\nwait", "USR1", {"step"}),
+        ("#SBATCH --signal=B:USR1@60\nsrun bash -c '{step}' &\n{batch}", "USR1", {"batch"}),
+        ("srun bash -c '{step}' &\n{batch}", "USR1", {"batch"}),
+        ("srun bash -c '{step}' &\n{batch}", "B:USR1", {"batch"}),
+        ("#SBATCH --signal=USR1@60\nsrun bash -c '{step}' &\n{batch}", "USR1", {"step"}),
+        ("bash -c '{child}' &\n{batch}", "USR1", {"batch"}),
+        ("exec bash -c '{batch}'", "USR1", {"batch"}),
+    ],
+    ids=["a step", "B: in the script", "a trap", "B: asked", "a trap, but steps asked", "a trap, no step", "exec"],
+)
+def test_a_signal_reaches_those_who_wait_for_it_and_nobody_else(
+    slurm: RealSlurm, scheduler: SlurmScheduler, lines: str, asked: str, reached: set[str]
+) -> None:
+    said, ready = slurm.folder / "said", slurm.folder / "ready"
+    parts = {who: SAYS.format(who=who, folder=slurm.folder) for who in ("step", "batch", "child")}
+    (slurm.folder / "job.sh").write_text(f"#!/bin/bash\n{lines.format(**parts)}\n")
+    job = slurm.command(
+        "sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:8", str(slurm.folder / "job.sh")
+    ).strip()
+    waiting = sum(f"{{{who}}}" in lines for who in parts)
+    eventually(lambda: ready.exists() and len(ready.read_text().split()) == waiting, 30)
+    scheduler.signal(job, asked)
+    eventually(lambda: said.exists() and said.read_text() != "")
+    assert set(said.read_text().split()) == reached
+    assert [seen.state for seen in scheduler.read_jobs()] == ["RUNNING"]
+
+
+def test_a_job_whose_shell_would_die_of_the_signal_is_left_alone(slurm: RealSlurm, scheduler: SlurmScheduler) -> None:
+    slurm.submit("sleep 300", "-N1", "--gres=gpu:8")
+    eventually(lambda: [seen.state for seen in scheduler.read_jobs()] == ["RUNNING"])
+    (job,) = scheduler.read_jobs()
+    with pytest.raises(JobRefused, match="no trap"):
+        scheduler.signal(job.id, "USR1")
+    assert [seen.state for seen in scheduler.read_jobs()] == ["RUNNING"]
+
+
+def test_a_fence_outlives_a_controller_that_was_killed(slurm: RealSlurm, scheduler: SlurmScheduler) -> None:
+    fences = SlurmFences(LocalHost({"SLURM_CONF": slurm.environment["SLURM_CONF"]}))
+    inside = slurm.node_names[:8]
+    fences.ensure_fence("train", inside)
+    saved = slurm.folder / "state/resv_state"
+    eventually(lambda: saved.exists() and b"gpufleet.train" in saved.read_bytes(), 30)
+    slurm.stop_daemon("slurmctld")
+    with pytest.raises(SchedulerUnreachable):
+        fences.read_fences()
+    with pytest.raises(SchedulerUnreachable):
+        fences.ensure_fence("train", inside[1:])
+    slurm.start_controller()
+    assert fences.read_fences() == {"train": inside}
+    jobs = [slurm.submit("sleep 300", "-N5", "--gres=gpu:8", "--exclusive") for _ in range(2)]
+    eventually(lambda: len(scheduler.read_jobs()) == len(jobs), 60)
+    sides = [len(set(job.nodes) & set(inside)) for job in scheduler.read_jobs()]
+    assert sorted(sides) == [0, 5]
+    assert fences.ensure_fence("train", ())
+    assert {job.state for job in scheduler.read_jobs()} == {"RUNNING"}

@@ -180,6 +180,27 @@ def test_a_signal_makes_a_checkpoint_now(cluster: Cluster) -> None:
     assert (folder / f"iter_{int(step):07d}").is_dir()
 
 
+def test_a_step_is_reached_by_a_signal_and_the_shell_that_started_it_is_not(cluster: Cluster) -> None:
+    comment = f"ckpt={cluster.folder}/storage/a;kind=megatron;interval=200;signal=USR1"
+    script = "#!/bin/sh\n#SBATCH -N1 --gres=gpu:8\nsrun train # sleep 900\n"
+    job = cluster.run("sbatch", "--parsable", f"--comment={comment}", stdin=script).strip()
+    cluster.wait(50)
+    assert cluster.run("squeue", "-h", "-s", "-j", job, "-o", "%i") == f"{job}.0\n{job}.batch\n"
+    cluster.run("scancel", "--signal=USR1", "--batch", job)
+    cluster.wait(10)
+    assert cluster.events("checkpoint") == []
+    cluster.run("scancel", "--signal=USR1", job)
+    cluster.wait(10)
+    assert len(cluster.events("checkpoint")) == 1
+
+
+def test_the_accounting_tells_how_a_job_was_submitted(cluster: Cluster) -> None:
+    job = cluster.run("sbatch", "--parsable", "--signal=B:USR1@60", stdin="#!/bin/sh\nsleep 9\n").strip()
+    line = cluster.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "SubmitLine")
+    assert "--signal=B:USR1@60" in line
+    assert cluster.run("sacct", "-j", job, "--env-vars").endswith("-----\nNONE\n\n")
+
+
 def test_another_signal_makes_none(cluster: Cluster) -> None:
     job = training(cluster)
     cluster.run("scancel", "--signal=USR2", "--batch", str(job))

@@ -6,7 +6,14 @@ import pytest
 
 from adapters.local import Finished, LocalHost
 from adapters.slurm import SlurmScheduler
-from fleet.errors import ConfigurationError, CredentialsRejected, FleetError, NodeUnreachable, SchedulerUnreachable
+from fleet.errors import (
+    ConfigurationError,
+    CredentialsRejected,
+    FleetError,
+    JobRefused,
+    NodeUnreachable,
+    SchedulerUnreachable,
+)
 from fleet.hostlist import expand
 
 NODE = "NodeName={} Gres=gpu:8 State={} Partitions=train\n"
@@ -112,6 +119,79 @@ def test_a_refused_resume_is_fine_only_where_the_node_is_open(state: str, settle
     else:
         with pytest.raises(ConfigurationError, match="refuses this change"):
             SlurmScheduler(host).uncordon(("gpu1",))
+
+
+class JobHost(ScriptedHost):
+    """One running batch job; `script` is its batch script, `steps` what `squeue -s` lists."""
+
+    def __init__(self, script: str, steps: str = "", line: str | None = None) -> None:
+        super().__init__()
+        self.script, self.steps, self.line = script, steps, line
+
+    def run(self, arguments: tuple[str, ...], timeout_seconds: float = 60.0) -> Finished:
+        self.asked.append(arguments)
+        match arguments:
+            case ("squeue", "-h", "-s", *_):
+                return Finished(0, self.steps, "")
+            case ("squeue", *_):
+                return Finished(0, "RUNNING\n", "")
+            case ("scontrol", "write", *_):
+                return Finished(0, self.script, "")
+            case ("sacct", *_):
+                return Finished(0, self.line, "") if self.line is not None else _failed("accounting is disabled")
+            case _:
+                return Finished(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("host", "command"),
+    [
+        (JobHost("#!/bin/sh\nsrun t\n", "7.batch\n7.extern\n7.0\n"), ("scancel", "--signal=USR1", "7")),
+        (JobHost("#!/bin/sh\ntrap save USR1\n", "7.batch\n"), ("scancel", "--signal=USR1", "--batch", "7")),
+        (
+            JobHost("#!/bin/sh\nsrun t\n", "7.0\n", "sbatch --signal=B:USR1@60 t.sh\n"),
+            ("scancel", "--signal=USR1", "--batch", "7"),
+        ),
+        (JobHost("#!/usr/bin/python3\n", "7.batch\n"), ("scancel", "--signal=USR1", "--batch", "7")),
+    ],
+)
+def test_a_signal_goes_to_those_who_wait_for_it(host: JobHost, command: tuple[str, ...]) -> None:
+    SlurmScheduler(host).signal("7", "USR1")
+    assert host.asked[-1] == command
+
+
+def test_a_job_without_anybody_for_the_signal_gets_none() -> None:
+    host = JobHost("#!/bin/sh\npython t.py\n", "7.batch\n7.extern\n")
+    with pytest.raises(JobRefused, match="no trap"):
+        SlurmScheduler(host).signal("7", "USR1")
+    assert all(command[0] != "scancel" for command in host.asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("Invalid job id specified for job 7", JobRefused),
+        ("Requested operation is presently disabled for job 7", JobRefused),
+        ("Job is pending execution for job 7", JobRefused),
+        ("Job/step already completing or completed for job 7", JobRefused),
+        ("Only batch jobs are accepted or processed for job 7", JobRefused),
+        ("Access/permission denied for job 7", CredentialsRejected),
+        ("Unable to contact slurm controller (connect failure) for job 7", SchedulerUnreachable),
+    ],
+)
+def test_a_requeue_that_is_refused_says_why_in_slurms_words(words: str, kind: type[FleetError]) -> None:
+    host = ScriptedHost(scontrol=_failed(words), squeue=Finished(0, "RUNNING\n", ""))
+    with pytest.raises(kind) as error:
+        SlurmScheduler(host).requeue("7")
+    assert words in error.value.evidence[0]
+
+
+def test_no_text_that_is_no_job_reaches_a_command_line() -> None:
+    host = ScriptedHost()
+    for job in ("", "7 8", "--all", "7;reboot", "$(x)", "7\n"):
+        with pytest.raises(JobRefused, match="is no job of Slurm"):
+            SlurmScheduler(host).requeue(job)
+    assert host.asked == []
 
 
 def test_a_local_command_gets_no_variable_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

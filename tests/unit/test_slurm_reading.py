@@ -11,14 +11,13 @@ from fleet.model import SchedulerState
 from fleet.slurm import (
     duration_seconds,
     gpus_in,
-    read_job_gpus,
     read_scontrol_jobs,
     read_scontrol_nodes,
     read_sinfo,
     read_squeue,
     squeue_format,
-    squeue_gpu_format,
 )
+from fleet.slurm_details import JobDetail, read_job_details, squeue_detail_format
 from fleet.slurm_json import read_json_jobs, read_json_nodes
 from fleet.slurm_state import read_state
 
@@ -201,21 +200,28 @@ def test_a_header_alone_is_no_jobs() -> None:
     assert read_squeue(_squeue("<4f>"), "<4f>") == ()
 
 
-def test_gpus_asked_for_per_job_or_task_are_found() -> None:
+def test_gpus_asked_for_per_job_or_task_are_found_and_whether_a_job_may_be_requeued() -> None:
+    widths = (24, 12, 12, 8, 200, 120, 120, 120)
+
     def line(*cells: str) -> str:
-        return "".join(cell.ljust(width) for cell, width in zip(cells, (24, 12, 12, 200, 120, 120, 120), strict=True))
+        return "".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
 
     text = "\n".join(
         [
-            line("JOBID", "NODES", "TASKS", "TRES_ALLOC", "TRES_PER_NODE", "TRES_PER_JOB", "TRES_PER_TASK"),
-            line("1", "1", "1", "cpu=2", "N/A", "gres:gpu:3", "N/A"),
-            line("2", "1", "4", "cpu=2", "N/A", "N/A", "gres:gpu:2"),
-            line("3", "2", "4", "cpu=2,gres/gpu=5", "N/A", "N/A", "gres:gpu:2"),
-            line("4", "2", "4", "cpu=2", "N/A", "N/A", "N/A"),
+            line("JOBID", "NODES", "TASKS", "REQUEUE", "TRES_ALLOC", "TRES_PER_NODE", "TRES_PER_JOB", "TRES_PER_TASK"),
+            line("1", "1", "1", "1", "cpu=2", "N/A", "gres:gpu:3", "N/A"),
+            line("2", "1", "4", "0", "cpu=2", "N/A", "N/A", "gres:gpu:2"),
+            line("3", "2", "4", "YES", "cpu=2,gres/gpu=5", "N/A", "N/A", "gres:gpu:2"),
+            line("4", "2", "4", "?", "cpu=2", "N/A", "N/A", "N/A"),
         ]
     )
-    assert read_job_gpus(text) == {"1": 3, "2": 8, "3": 5}
-    assert squeue_gpu_format().startswith("JobID:24,NumNodes:12,")
+    assert read_job_details(text) == {
+        "1": JobDetail(3, True),
+        "2": JobDetail(8, False),
+        "3": JobDetail(5, True),
+        "4": JobDetail(None, None),
+    }
+    assert squeue_detail_format().startswith("JobID:24,NumNodes:12,NumTasks:12,Requeue:8,")
 
 
 def test_errors_in_a_json_answer_are_not_an_empty_fleet() -> None:
