@@ -20,6 +20,11 @@ class SimClock:
     def now(self) -> float:
         return (time.monotonic() - self._real_start) * self.scale
 
+    @property
+    def real_start(self) -> float:
+        """The second of the machine's monotonic clock, which all its processes share, at which this one is 0."""
+        return self._real_start
+
     def wall(self, at: float | None = None) -> datetime:
         """The simulated wall clock (UTC) at simulated second `at`, default now."""
         return self._wall_start + timedelta(seconds=self.now() if at is None else at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from simulator.machine import Machine
@@ -15,8 +15,8 @@ from simulator.slurm.shell import Shell
 
 
 class HostShell(Protocol):
-    def run(self, line: str, user: str, stdin: bytes) -> Reply:
-        """Run one command line."""
+    def run(self, line: str, user: str, stdin: bytes) -> Reply | Awaitable[Reply]:
+        """Run one command line; what takes its time is awaited."""
         ...
 
     def wants_input(self, line: str) -> bool:
@@ -30,6 +30,13 @@ def split(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError:
         return []
+
+
+def reads_script(words: list[str]) -> bool:
+    """sbatch without a script's name reads the script from its standard input."""
+    if not words or words[0].rpartition("/")[2] != "sbatch":
+        return False
+    return not any(word.startswith("--wrap") for word in words) and not words[-1].endswith(".sh")
 
 
 def not_found(word: str) -> Reply:
@@ -162,11 +169,7 @@ class ControllerHost:
         self._shell = shell
 
     def wants_input(self, line: str) -> bool:
-        """sbatch without a script's name reads the script from its standard input."""
-        words = split(line)
-        if not words or words[0].rpartition("/")[2] != "sbatch":
-            return False
-        return not any(word.startswith("--wrap") for word in words) and not words[-1].endswith(".sh")
+        return reads_script(split(line))
 
     def run(self, line: str, user: str, stdin: bytes) -> Reply:
         words = split(line)

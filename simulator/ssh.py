@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from simulator.hosts import HostShell
 from simulator.machine import Machine
+from simulator.slurm.reply import Reply
 from simulator.truth import TruthLog
 
 _BACKLOG = 16
@@ -144,7 +145,8 @@ class SshFarm:
         line = process.command or ""
         stdin = await _input(process) if host.shell.wants_input(line) else b""
         user = str(process.get_extra_info("username"))
-        reply = host.shell.run(line, user, stdin)
+        answer = host.shell.run(line, user, stdin)
+        reply = answer if isinstance(answer, Reply) else await answer
         process.stdout.write(reply.stdout.encode())
         process.stderr.write(reply.stderr.encode())
         process.exit(reply.code)

@@ -5,6 +5,9 @@ brings: fleet (racks, limits, components_behind), flash (component, from, to, ta
 version), reset (kind), power (state), host (state: up or down), cordon and uncordon (by, reason), job_start,
 checkpoint, job_end, job_killed (job, nodes, gpus, lost_seconds, cause), login_refused, fault (kind). Verdicts
 about gpufleet are taken from here, never from its own word.
+
+Where the scheduler is a real Slurm, its jobs add their own lines: a checkpoint and a job_start tell their step, and
+`lost_seconds` are the job's, thus real ones. A job that lost its node could not write; its line has no lost_seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +15,34 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from simulator.clock import SimClock
+
+
+class TruthEvent(BaseModel):
+    """One line, as it is read. What an event does not bring stays at its default."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    t: float
+    event: str
+    node: str | None = None
+    rack: str | None = None
+    component: str = ""
+    to: str = ""
+    task: str | None = None
+    version: str = ""
+    kind: str = ""
+    state: str = ""
+    by: str = ""
+    reason: str = ""
+    job: int | None = None
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    step: int | None = None
+    lost_seconds: float | None = None
+    cause: str = ""
 
 
 class TruthLog:

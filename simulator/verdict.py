@@ -15,30 +15,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import ConfigurationError
+from simulator.job_verdict import JobReader, JobVerdict, KilledJob
+from simulator.truth import TruthEvent
 
-
-class _Event(BaseModel):
-    """One line. What an event does not bring stays at its default."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    t: float
-    event: str
-    node: str | None = None
-    rack: str | None = None
-    component: str = ""
-    to: str = ""
-    task: str | None = None
-    version: str = ""
-    kind: str = ""
-    state: str = ""
-    by: str = ""
-    reason: str = ""
-    job: int | None = None
-    nodes: tuple[str, ...] = ()
-    gpus: int = 0
-    lost_seconds: float = 0.0
-    cause: str = ""
+__all__ = ["Expectations", "Flash", "JobVerdict", "KilledJob", "NodeVerdict", "Peak", "Verdict", "judge"]
 
 
 class _FleetLine(BaseModel):
@@ -50,14 +30,21 @@ class _FleetLine(BaseModel):
     capacity_floor: dict[str, float] = {}
     components_behind: dict[str, tuple[str, ...]] = {}
     order: tuple[str, ...] = ()
+    slurm: str = "simulated"
+    time_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What somebody claims: nodes that are `updated`, and nodes that may end cordoned (`left_out`)."""
+    """What somebody claims: nodes that are `updated`, and nodes that may end cordoned (`left_out`).
+
+    `most_lost_seconds`: a job may be stopped if it lost at most that, and then began again at its newest checkpoint
+    or was not started again yet; None: no job may be stopped.
+    """
 
     updated: frozenset[str] = frozenset()
     left_out: frozenset[str] = frozenset()
+    most_lost_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +62,6 @@ class Peak:
     nodes: int
     at: float
     limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class KilledJob:
-    at: float
-    job: int
-    nodes: tuple[str, ...]
-    gpus: int
-    lost_seconds: float
-    cause: str
 
 
 @dataclass
@@ -125,13 +102,17 @@ class NodeVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`racks` and `pools` hold each one's peak; a pool's limit comes from its capacity floor."""
+    """`racks` and `pools` hold each one's peak; a pool's limit comes from its capacity floor.
+
+    `killed` holds every stop of a job before its end, a requeue too; `jobs` every job's history.
+    """
 
     nodes: Mapping[str, NodeVerdict]
     racks: Mapping[str, Peak]
     pools: Mapping[str, Peak]
     total: Peak
     killed: tuple[KilledJob, ...]
+    jobs: Mapping[int, JobVerdict]
     order: tuple[str, ...]
     expected: Expectations
 
@@ -146,17 +127,33 @@ class Verdict:
         return {name: node.reason for name, node in self.nodes.items() if node.cordoned}
 
     @property
+    def lost_gpu_seconds(self) -> float:
+        return sum(job.gpus * job.lost_seconds for job in self.killed)
+
+    @property
     def lost_gpu_hours(self) -> float:
-        return sum(job.gpus * job.lost_seconds for job in self.killed) / 3600
+        return self.lost_gpu_seconds / 3600
+
+    @property
+    def jobs_ended(self) -> tuple[int, ...]:
+        """Jobs that did all of their work."""
+        return tuple(id_ for id_, job in self.jobs.items() if job.ended)
+
+    @property
+    def jobs_resumed(self) -> tuple[int, ...]:
+        """Jobs that were stopped, and began at their newest checkpoint each time that they began again."""
+        return tuple(id_ for id_, job in self.jobs.items() if job.resumed and not job.behind)
+
+    @property
+    def jobs_unfinished(self) -> tuple[int, ...]:
+        """Jobs that have been started, and neither run nor have ended."""
+        return tuple(id_ for id_, job in self.jobs.items() if not job.running and not job.ended)
 
     def wrong(self) -> tuple[str, ...]:
         """One line for everything that should not have happened; empty where all is well."""
         return (
             *self._limits_broken(),
-            *(
-                f"job {job.job} was killed at {job.at:.0f} s on {len(job.nodes)} nodes: {job.cause}"
-                for job in self.killed
-            ),
+            *self._stops_wrong(),
             *self._flashes_wrong(),
             *self._claims_wrong(),
         )
@@ -166,6 +163,16 @@ class Verdict:
             for name, peak in peaks.items():
                 if peak.nodes > peak.limit:
                     yield f"{kind} {name}: {peak.nodes} nodes out at {peak.at:.0f} s, at most {peak.limit} may be"
+
+    def _stops_wrong(self) -> Iterator[str]:
+        most = self.expected.most_lost_seconds
+        for kill in self.killed:
+            if most is None or kill.lost_seconds > most:
+                lost = "" if most is None else f", {kill.lost_seconds:.0f} s of its work lost"
+                yield f"job {kill.job} was killed at {kill.at:.0f} s on {len(kill.nodes)} nodes: {kill.cause}{lost}"
+        for id_, job in self.jobs.items():
+            for begun, newest in job.behind:
+                yield f"job {id_} began again at step {begun}, though its checkpoint of step {newest} was complete"
 
     def _flashes_wrong(self) -> Iterator[str]:
         for name, node in self.nodes.items():
@@ -210,7 +217,7 @@ def judge(truth: Path, expected: Expectations | None = None) -> Verdict:
             raise ConfigurationError(f"{truth}: the first line must be the event fleet; is it a truth log?")
         reader = _Reader(_FleetLine.model_validate(first))
         for line in whole[1:]:
-            reader.read(_Event.model_validate_json(line))
+            reader.read(TruthEvent.model_validate_json(line))
     except (ValueError, ValidationError) as error:
         raise ConfigurationError(f"{truth}: not a truth log: {error}") from error
     return reader.verdict(expected or Expectations())
@@ -226,11 +233,10 @@ class _Reader:
         self._nodes = {node: NodeVerdict(behind=fleet.components_behind.get(node, ())) for node in self._rack_of}
         self._out: dict[tuple[str, str], int] = defaultdict(int)
         self._peaks: dict[tuple[str, str], tuple[int, float]] = {}
-        self._killed: list[KilledJob] = []
+        self._jobs = JobReader(fleet.time_scale if fleet.slurm == "real" else 1.0)
 
-    def read(self, event: _Event) -> None:
-        if event.event == "job_killed" and event.job is not None:
-            self._killed.append(KilledJob(event.t, event.job, event.nodes, event.gpus, event.lost_seconds, event.cause))
+    def read(self, event: TruthEvent) -> None:
+        self._jobs.read(event)
         if event.node is None or event.node not in self._nodes:
             return
         node = self._nodes[event.node]
@@ -259,7 +265,8 @@ class _Reader:
             racks={rack: self._peak("rack", rack, fleet.limits.get(rack, 0)) for rack in fleet.racks},
             pools={pool: self._peak("pool", pool, limit) for pool, limit in pool_limits.items()},
             total=self._peak("total", "", sum(pool_limits.values())),
-            killed=tuple(self._killed),
+            killed=tuple(self._jobs.killed),
+            jobs=self._jobs.jobs,
             order=fleet.order,
             expected=expected,
         )
@@ -269,7 +276,7 @@ class _Reader:
         return Peak(nodes, at, limit)
 
 
-def _apply(node: NodeVerdict, event: _Event) -> None:
+def _apply(node: NodeVerdict, event: TruthEvent) -> None:
     match event.event:
         case "flash":
             node.flashed.append(Flash(event.t, event.component, event.to, event.task))

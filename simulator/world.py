@@ -22,10 +22,11 @@ from simulator.clock import SimClock
 from simulator.faults import Fault, parse_faults
 from simulator.firmware import VINTAGES, demo_bundle_entries, hgx_h100_firmware
 from simulator.fleetfile import APPROVER, BMC_USER, DEVELOPMENT, PRODUCTION, Place, lay_out, model_name, write_fleet
-from simulator.hosts import ControllerHost, GpuHost
+from simulator.hosts import ControllerHost, GpuHost, HostShell
 from simulator.jobs import JobPrograms, JobStream
 from simulator.keys import make_key, make_password, make_tls
 from simulator.machine import Machine, Timing
+from simulator.real_site import RealOptions, RealSite
 from simulator.slurm import Controller, Shell
 from simulator.slurm.controller import Settings
 from simulator.ssh import SshFarm, derive_key, public_line
@@ -38,7 +39,10 @@ _LARGEST_JOB = {PRODUCTION: 0.15, DEVELOPMENT: 0.0}  # as a share of the partiti
 
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """`time_scale` is simulated seconds per real second; `faults` is the text of a faults file."""
+    """`time_scale` is simulated seconds per real second; `faults` is the text of a faults file.
+
+    `real` leaves the scheduler to a real Slurm; its time, and that of its jobs, is not scaled.
+    """
 
     folder: Path
     nodes: int = 32
@@ -54,13 +58,15 @@ class WorldOptions:
     own_addresses: bool | None = None  # None: ask the system
     return_to_service: int = 2
     uniform: bool = False  # every node of the oldest vintage, and no jitter: for measuring
+    real: RealOptions | None = None
 
 
 class World:
     """Built in its folder by the constructor; listens from `start` until `stop`.
 
-    The constructor raises ConfigurationError where the folder is in use or the faults file is wrong, and
-    OSError where there are no free addresses.
+    The constructor raises ConfigurationError where the folder is in use, the faults file is wrong or a real Slurm is
+    asked for and not there, and OSError where there are no free addresses. `real` is that Slurm, `controller` the
+    simulated one; there is only one of the two.
     """
 
     def __init__(self, options: WorldOptions) -> None:
@@ -80,17 +86,28 @@ class World:
         self.bmcs: dict[str, Bmc] = {}
         self.spec = self._write_folder(places)
         self.bmc_farm = self._build_bmcs(places, faults)
-        self.controller = self._build_slurm()
+        self.real = self._build_real(options.real) if options.real else None
+        self._simulated = None if options.real else self._build_slurm()
         self.ssh_farm = self._build_ssh(places)
         self._log_fleet()
 
+    @property
+    def controller(self) -> Controller:
+        """Raises ConfigurationError where the scheduler is a real Slurm."""
+        if self._simulated is None:
+            raise ConfigurationError("the scheduler of this world is a real Slurm")
+        return self._simulated
+
     async def start(self) -> None:
-        """Listen everywhere, then let jobs run. Raises OSError where an address was taken meanwhile."""
+        """Listen everywhere, then let jobs run. Raises OSError where an address was taken meanwhile, or a real Slurm
+        does not come up."""
+        if self.real is not None:
+            await self.real.start(self.options.jobs)
         await self.bmc_farm.start()
         await self.ssh_farm.start()
         for machine in self.machines.values():
             machine.listeners.append(self._log_host)
-        if self.options.jobs:
+        if self.options.jobs and self._simulated is not None:
             self.stream.start()
         self._write_record()
 
@@ -99,6 +116,8 @@ class World:
         self.timers.stop()
         await self.ssh_farm.stop()
         await self.bmc_farm.stop()
+        if self.real is not None:
+            await self.real.stop()
         self.addresses.lock.close()
         self.truth.close()
 
@@ -161,6 +180,10 @@ class World:
         self.stream = JobStream(controller, self.timers, self.options.seed, shares, storage)
         return controller
 
+    def _build_real(self, options: RealOptions) -> RealSite:
+        rts, seed = self.options.return_to_service, self.options.seed
+        return RealSite(options, rts, self.machines, self.truth, self.folder, seed)
+
     def _build_ssh(self, places: list[Place]) -> SshFarm:
         farm, known, seed = SshFarm(self.truth, self._client_key), [], self.options.seed
         for place in places:
@@ -169,7 +192,9 @@ class World:
             farm.add(place.name, end.address, end.ssh_port, key, shell, self.machines[place.name])
             known.append(f"[{end.address}]:{end.ssh_port} {public_line(key)}\n")
         key, end = derive_key(seed, "slurm-01"), self.addresses.controller
-        shell_host = ControllerHost(Shell(self.controller, self.folder / "storage"))
+        shell_host: HostShell = (
+            self.real.shell if self.real else ControllerHost(Shell(self.controller, self.folder / "storage"))
+        )
         farm.add("slurm-01", end.address, end.ssh_port, key, shell_host, None)
         known.append(f"[{end.address}]:{end.ssh_port} {public_line(key)}\n")
         (self.folder / "known_hosts").write_text("".join(known))
@@ -202,6 +227,7 @@ class World:
             gpus_per_node=self.options.gpus_per_node,
             seed=self.options.seed,
             time_scale=self.options.time_scale,
+            slurm="real" if self.real else "simulated",
         )
 
     def _write_record(self) -> None:
@@ -214,6 +240,8 @@ class World:
             "ssh_port": self.addresses.nodes[0].ssh_port,
             "controller": f"{end.address}:{end.ssh_port}",
             "time_scale": self.options.time_scale,
+            "slurm": "real" if self.real else "simulated",
+            "slurm_conf": self.real.slurm.environment["SLURM_CONF"] if self.real else None,
         }
         fresh = self.folder / "simulator.json.tmp"
         fresh.write_text(json.dumps(record) + "\n")
