@@ -23,7 +23,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One operation's ownership of one node. `external_slot` is the id of a Prefect concurrency lease."""
+    """One operation's ownership of one node. `external_slot` is the rack of whose limit in Prefect it has a slot."""
 
     node: str
     operation: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
@@ -118,11 +119,17 @@ class Leases:
             return tuple(_lease(row) for row in connection.execute(_of_operation, {"operation_id": operation}))
 
     def set_external_slot(self, node: str, slot: str | None) -> None:
-        """Remember the id of the Prefect lease that goes with ours. Raises LeaseLost without ours."""
+        """Remember the rack of whose limit in Prefect the node has a slot. Raises LeaseLost without our lease."""
         change = sa.update(leases).where(leases.c.node == node).values(external_slot=slot)
         with self._db.write() as tx:
             if not tx.connection.execute(change).rowcount:
                 raise LeaseLost("nobody holds this node", node=node)
+
+    def slots_held(self) -> Counter[str]:
+        """Rack → how many slots of its limit in Prefect are held, whatever the operation."""
+        query = sa.select(leases.c.external_slot).where(leases.c.external_slot.is_not(None))
+        with self._db.read() as connection:
+            return Counter(connection.execute(query).scalars())
 
     def tripped(self) -> dict[str, str]:
         """Pools whose breaker is tripped, with what tripped it."""

@@ -7,11 +7,9 @@ from fleet.model import NodeState
 from fleet.ports import Bmc
 from fleet.validation import Verdict, judge_after_update
 from tasks.bmc import patiently
-from tasks.presets import READS, step
 from tasks.visit import Visit
 
 
-@step("validate {visit.name}", READS)
 def validate_node(visit: Visit) -> None:
     """Compare what BMC and host show after the change with what they must show.
 

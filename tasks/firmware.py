@@ -39,20 +39,31 @@ def flash_bundle(visit: Visit, stage: Stage, images: dict[str, Path]) -> None:
 
     Raises UpdateFailed, FlashInterrupted, NotQualified, LeaseLost, NotDrained, or what the BMC raises.
     """
+    shown: tuple[FirmwareComponent, ...] | None = None
     for entry in stage.entries:
         changes = tuple(change for change in visit.plan.changes if change.entry == entry.name)
         if changes:
-            ensure_written(visit, visit.bmc, entry, changes, images[entry.name])
+            shown = ensure_written(visit, visit.bmc, entry, changes, images[entry.name], shown)
 
 
-def ensure_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...], image: Path) -> None:
-    """Bring `changes` to staged or active; nothing is sent where they are already."""
+def ensure_written(
+    visit: Visit,
+    bmc: Bmc,
+    entry: BundleEntry,
+    changes: tuple[Change, ...],
+    image: Path,
+    shown: tuple[FirmwareComponent, ...] | None = None,
+) -> tuple[FirmwareComponent, ...]:
+    """Bring `changes` to staged or active; nothing is sent where they are already.
+
+    `shown` is an inventory that was read a moment ago, if there is one. The answer is the newest that was read.
+    """
     _settle_earlier_push(visit, bmc, entry, changes)
     while True:
-        inventory = read_firmware(visit, bmc)
+        inventory, shown = shown or read_firmware(visit, bmc), None
         missing = tuple(change for change, _ in not_yet(changes, inventory, _WRITTEN))
         if not missing or _trusted_without_staging(visit, entry):
-            return
+            return inventory
         allowed = visit.fleet.spec().pools[visit.node.pool].waves.attempts
         tried = visit.ledger.journal.attempts(visit.operation, visit.name, f"push:{entry.name}")
         if tried >= allowed:
@@ -64,8 +75,9 @@ def ensure_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
         except OutcomeUnknown:
             _settle_earlier_push(visit, bmc, entry, changes)
         else:
-            if _await_written(visit, bmc, entry, missing) and missing == changes:
-                return  # the inventory that was just read back shows all of it
+            written, inventory = _await_written(visit, bmc, entry, missing)
+            if written and missing == changes:
+                return inventory  # which was just read back and shows all of it
 
 
 def _check_still_qualified(
@@ -141,8 +153,10 @@ def _begun_by(pushed: Entry, tasks: tuple[RedfishTask, ...]) -> RedfishTask | No
     return new[-1] if new else None
 
 
-def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]) -> bool:
-    """Follow the update that was accepted, then read back; whether the inventory shows every change."""
+def _await_written(
+    visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Change, ...]
+) -> tuple[bool, tuple[FirmwareComponent, ...]]:
+    """Follow the update that was accepted, then read back: whether the inventory shows every change, and it."""
     pushed = visit.last(f"push:{entry.name}")
     accepted = pushed.result if pushed is not None else {}
     uri = str(accepted.get("task", ""))
@@ -155,7 +169,7 @@ def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
             said = TaskOutcome(str(accepted.get("outcome", TaskOutcome.UNKNOWN)))
             patience += entry.expected_seconds if said is TaskOutcome.UNKNOWN else 0.0
         evidence |= {"said": said.value, "messages": list(task.messages[:5]) if task is not None else []}
-        missing = _read_back(visit, bmc, changes, 0.0 if said is TaskOutcome.FAILED else patience)
+        missing, inventory = _read_back(visit, bmc, changes, 0.0 if said is TaskOutcome.FAILED else patience)
         evidence["missing"] = [change.component for change in missing]
         if missing and said is TaskOutcome.UNKNOWN:
             raise FlashInterrupted(
@@ -163,7 +177,7 @@ def _await_written(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tuple[Ch
                 node=visit.name,
                 component=missing[0].component,
             )
-    return not missing
+    return not missing, inventory
 
 
 def _no_word_from(visit: Visit, bmc: Bmc, uri: str, task: RedfishTask | None) -> str:
@@ -177,14 +191,17 @@ def _no_word_from(visit: Visit, bmc: Bmc, uri: str, task: RedfishTask | None) ->
     return f"BMC task {uri} did not end in {visit.fleet.spec().bmc.update_timeout_seconds:.0f} s"
 
 
-def _read_back(visit: Visit, bmc: Bmc, changes: tuple[Change, ...], seconds: float) -> tuple[Change, ...]:
-    """The changes that the inventory does not show as written; it may lag, so it is asked for `seconds`."""
+def _read_back(
+    visit: Visit, bmc: Bmc, changes: tuple[Change, ...], seconds: float
+) -> tuple[tuple[Change, ...], tuple[FirmwareComponent, ...]]:
+    """The changes that the inventory does not show as written, and it; it may lag, so it is asked for `seconds`."""
     settings, clock = visit.fleet.spec().bmc, visit.fleet.clock
     deadline = clock.monotonic() + seconds
     while True:
-        missing = tuple(change for change, _ in not_yet(changes, read_firmware(visit, bmc), _WRITTEN))
+        inventory = read_firmware(visit, bmc)
+        missing = tuple(change for change, _ in not_yet(changes, inventory, _WRITTEN))
         if not missing or clock.monotonic() >= deadline:
-            return missing
+            return missing, inventory
         visit.say(f"reads back {missing[0].component}: {missing[0].desired} not shown yet")
         clock.sleep(settings.poll_seconds)
 
@@ -206,7 +223,7 @@ def _settle_earlier_push(visit: Visit, bmc: Bmc, entry: BundleEntry, changes: tu
     if own is not None:
         finish(pushed.id, Outcome.DONE, {"task": own.uri, "outcome": own.outcome.value, "found": "its task"})
         _await_written(visit, bmc, entry, changes)
-    elif not _read_back(visit, bmc, changes, visit.fleet.spec().bmc.settle_seconds):
+    elif not _read_back(visit, bmc, changes, visit.fleet.spec().bmc.settle_seconds)[0]:
         finish(pushed.id, Outcome.DONE, {"found": "the inventory shows it"})
     elif pushed.outcome is Outcome.UNKNOWN and not tasks:
         raise FlashInterrupted(

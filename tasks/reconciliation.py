@@ -9,8 +9,10 @@ from ledger import Control, ControlVerb, Operation, OperationState
 from tasks.gate import RECORDED
 from tasks.operations import RECONCILER, is_alive
 from tasks.runs import crash_run, resume_run, run_condition, start_run
+from tasks.slots import RackSlots
 
 MOST_FRUITLESS = 10  # runs of one operation that may end without anything finished before a person must look
+_AGAIN_SECONDS = 5.0
 
 _IDLE = frozenset({OperationState.PLANNED, OperationState.HALTED})
 
@@ -19,6 +21,27 @@ def reconcile_operations(fleet: Fleet, name: str) -> list[str]:
     """Look at every open operation once; what was done, a line each. `name` is the fleet as flows take it."""
     said = [_reconcile(fleet, name, operation) for operation in fleet.ledger().operations.list(open_only=True)]
     return [line for line in said if line is not None]
+
+
+def mend_rack_slots(fleet: Fleet) -> list[str]:
+    """Bring the racks' limits in Prefect in step with the leases: a runner that died may have left one wrong.
+
+    What is wrong twice in the same way counts: a running operation changes one a moment before the other.
+    """
+    racks = {node.rack for node in fleet.spec().inventory()}
+    with RackSlots() as slots:
+        first = slots.wrong(fleet.ledger().leases.slots_held(), racks)
+        if not first:
+            return []
+        fleet.clock.sleep(_AGAIN_SECONDS)
+        again = slots.wrong(fleet.ledger().leases.slots_held(), first)
+        mended = {rack: found for rack, found in again.items() if first[rack] == found}
+        for rack, (_, held) in mended.items():
+            slots.mend(rack, held)
+    return [
+        f"rack {rack}: its limit in Prefect counted {taken} slots as taken, {held} are: mended"
+        for rack, (taken, held) in mended.items()
+    ]
 
 
 def _reconcile(fleet: Fleet, name: str, operation: Operation) -> str | None:

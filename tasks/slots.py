@@ -1,68 +1,120 @@
 """The rack limits that people see and set in the Prefect UI, held once per node for its whole visit.
 
-The ledger's budget is what safety rests on. These slots let a person lower a rack's limit while a rollout
-runs; the id of each is kept in the ledger, so that another runner can carry on with it or give it back.
+The ledger's budget is what safety rests on. These slots let a person lower a rack's limit while a rollout runs. They
+are plain slots, taken many racks at a time: Prefect's leases on slots cost 70 to 150 ms a node and a renewal of each
+every minute. What became of a slot whose holder died is told by the ledger, which keeps for each leased node whether
+it has one: the reconciler brings the server's count in step with that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from uuid import UUID
+from contextlib import suppress
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
+from prefect.client.schemas.responses import GlobalConcurrencyLimitResponse
+from prefect.exceptions import ObjectNotFound
 
-_AT_ONCE = 8
-_LEASE_SECONDS = 180.0  # a slot whose id was lost in a crash is free again after this
+PREFIX = "rack-"  # as deployments/limits.py names them
+_PAGE = 200  # the server's largest page
 
 
 class RackSlots:
     """Takes and gives back slots of the global concurrency limits `rack-<name>`; for one thread.
 
-    Each is a request to the Prefect server, which takes from 30 ms to a second: they are made side by side.
+    Requests are made one at a time and in the order in which they were asked for: a slot that was given back is free
+    for whoever takes one next.
     """
 
     def __init__(self) -> None:
         self._client: SyncPrefectClient = get_client(sync_client=True)
-        self._side_by_side = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rack-slots")
+        self._requests = ThreadPoolExecutor(1, thread_name_prefix="rack-slots")
 
     def __enter__(self) -> RackSlots:
         self._client.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._side_by_side.shutdown()
+        self._requests.shutdown()
         self._client.__exit__(None, None, None)
 
-    def take(self, racks: Sequence[str]) -> list[str | None]:
-        """A lease on one slot for each entry; None where the limit is used up, missing, or nobody answers."""
-        return list(self._side_by_side.map(self._take_one, racks))
+    def take(self, racks: Sequence[str]) -> list[bool]:
+        """A slot for each entry: False where its rack's limit is used up, missing, or nobody answers."""
+        return self._requests.submit(self._take, racks).result()
 
-    def _take_one(self, rack: str) -> str | None:
+    def give_back(self, rack: str) -> None:
+        """Free one slot a little later; where nobody can be told, `mend` will."""
+        self._requests.submit(self._give_back, rack)
+
+    def wrong(self, held: Mapping[str, int], racks: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Racks whose limit counts other slots as taken than are `held`: (taken, held). Empty where nobody answers."""
+        return self._requests.submit(self._wrong, held, frozenset(racks)).result()
+
+    def mend(self, rack: str, held: int) -> None:
+        """Set how many slots the rack's limit counts as taken."""
+        self._requests.submit(self._mend, rack, held)
+
+    def _take(self, racks: Sequence[str]) -> list[bool]:
+        wanted, taken = Counter(racks), Counter[str]()
+        while wanted:
+            taken.update(self._take_one_of_each(sorted(wanted)))
+            wanted = Counter({rack: count - 1 for rack, count in wanted.items() if count > 1})
+        answers = []
+        for rack in racks:
+            answers.append(taken[rack] > 0)
+            taken[rack] -= 1
+        return answers
+
+    def _take_one_of_each(self, racks: list[str]) -> list[str]:
+        """The racks that had room. The server takes all or none, so those that have none are left out first."""
         try:
-            answer = self._client.increment_concurrency_slots_with_lease(
-                [f"rack-{rack}"], 1, "concurrency", _LEASE_SECONDS
-            )
+            got = self._increment(racks)
+            if got is None:
+                room = {limit.name for limit in self._limits() if not limit.active or limit.active_slots < limit.limit}
+                racks = [rack for rack in racks if f"{PREFIX}{rack}" in room]
+                got = self._increment(racks) if racks else []
         except httpx.HTTPError:
-            return None
-        lease = answer.json().get("lease_id")
-        return None if lease is None or not answer.json().get("limits") else str(lease)
+            return []
+        return [rack for rack in racks if f"{PREFIX}{rack}" in (got or ())]
 
-    def renew(self, lease: str) -> bool:
-        """Keep a lease; False where it has expired or nobody answers."""
+    def _increment(self, racks: list[str]) -> list[str] | None:
+        """The limits that have one more slot taken, None where one of them had none left."""
         try:
-            self._client.renew_concurrency_lease(UUID(lease), _LEASE_SECONDS)
-        except httpx.HTTPError:
-            return False
-        return True
+            answer = self._client.increment_concurrency_slots([f"{PREFIX}{rack}" for rack in racks], 1, "concurrency")
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code in (httpx.codes.LOCKED, httpx.codes.UNPROCESSABLE_ENTITY):
+                return None
+            raise
+        return [str(limit["name"]) for limit in answer.json()]
 
-    def give_back(self, lease: str) -> None:
-        """Free the slot a little later; a lease that is gone already, or nobody to tell, is fine: it expires."""
-        self._side_by_side.submit(self._give_back_one, lease)
+    def _give_back(self, rack: str) -> None:
+        with suppress(httpx.HTTPError):
+            self._client.release_concurrency_slots([f"{PREFIX}{rack}"], 1, 60.0)
 
-    def _give_back_one(self, lease: str) -> None:
+    def _limits(self) -> list[GlobalConcurrencyLimitResponse]:
+        found: list[GlobalConcurrencyLimitResponse] = []
+        while True:
+            page = self._client.read_global_concurrency_limits(limit=_PAGE, offset=len(found))
+            found += page
+            if len(page) < _PAGE:
+                return found
+
+    def _wrong(self, held: Mapping[str, int], racks: frozenset[str]) -> dict[str, tuple[int, int]]:
         try:
-            self._client.release_concurrency_slots_with_lease(UUID(lease))
+            taken = {limit.name.removeprefix(PREFIX): limit.active_slots for limit in self._limits()}
         except httpx.HTTPError:
-            return
+            return {}
+        return {
+            rack: (taken[rack], held.get(rack, 0))
+            for rack in sorted(racks & taken.keys())
+            if taken[rack] != held.get(rack, 0)
+        }
+
+    def _mend(self, rack: str, held: int) -> None:
+        with suppress(httpx.HTTPError, ObjectNotFound):
+            change = GlobalConcurrencyLimitUpdate(active_slots=held)
+            self._client.update_global_concurrency_limit(f"{PREFIX}{rack}", change)
