@@ -10,11 +10,12 @@ from prefect.blocks.core import Block
 from pydantic import Field
 
 from blocks.clients import Clients, clients_of
+from blocks.jobs import SharedJobs
 from blocks.scheduler import SharedScheduler
 from fleet.config import FleetSpec
 from fleet.errors import ConfigurationError
 from fleet.model import Node
-from fleet.ports import Bmc, Clock, FileHost, Host
+from fleet.ports import Bmc, Clock, Fences, FileHost, Host
 from ledger import Ledger
 
 
@@ -59,6 +60,14 @@ class Fleet(Block):
 
     def scheduler(self) -> SharedScheduler:
         return self.clients().scheduler()
+
+    def jobs(self) -> SharedJobs:
+        """What jobs say and what their storage shows."""
+        return self.clients().jobs()
+
+    def fences(self) -> Fences | None:
+        """What keeps new work from running on nodes of two kinds; None without a workload manager."""
+        return self.clients().fences()
 
     def sync_inventory(self) -> None:
         self.clients().sync_inventory()

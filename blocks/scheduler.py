@@ -6,6 +6,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass
 
+from fleet.errors import JobRefused
 from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.ports import Clock, Scheduler
 
@@ -55,6 +56,18 @@ class SharedScheduler:
     def uncordon(self, nodes: tuple[str, ...]) -> None:
         self._scheduler.uncordon(nodes)
 
+    def requeue(self, job: str) -> None:
+        self._scheduler.requeue(job)
+
+    def cancel(self, job: str) -> None:
+        self._scheduler.cancel(job)
+
+    def signal(self, job: str, signal: str) -> None:
+        self._scheduler.signal(job, signal)
+
+    def read_environment(self, job: str) -> dict[str, str] | None:
+        return self._scheduler.read_environment(job)
+
 
 def _by_node(jobs: tuple[Job, ...]) -> dict[str, tuple[Job, ...]]:
     by_node: defaultdict[str, list[Job]] = defaultdict(list)
@@ -93,3 +106,15 @@ class NoScheduler:
 
     def uncordon(self, nodes: tuple[str, ...]) -> None:
         self._reasons |= dict.fromkeys(nodes)
+
+    def requeue(self, job: str) -> None:
+        raise JobRefused(f"there is no workload manager that knows job {job}")
+
+    def cancel(self, job: str) -> None:
+        raise JobRefused(f"there is no workload manager that knows job {job}")
+
+    def signal(self, job: str, signal: str) -> None:
+        raise JobRefused(f"there is no workload manager that could send {signal} to job {job}")
+
+    def read_environment(self, job: str) -> dict[str, str] | None:
+        raise JobRefused(f"there is no workload manager that knows job {job}")

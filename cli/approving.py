@@ -14,8 +14,8 @@ from fleet.gates import Decision, GateStatus, counted, missing
 from fleet.reasons import ReasonKind
 from ledger import Gate, Operation, OperationState
 from tasks.gate import RECORDED, check_answer
-from tasks.planning import read_plan
 from tasks.runs import resume_run, run_condition
+from tasks.taking_up import read_outline
 
 _TRIES = 20
 _PAUSE_SECONDS = 0.5
@@ -36,7 +36,7 @@ def give_approval(fleet: Fleet, operation: str, wave: int, key: Path, reject: bo
     """
     gate = _open_gate(fleet, operation, wave)
     ledger = fleet.ledger()
-    plan = read_plan(ledger.operations.get(operation))
+    plan = read_outline(ledger.operations.get(operation))
     policy = plan.policy.gates[plan.waves[wave - 1].pool]
     decision = Decision.REJECT if reject else Decision.APPROVE
     signature = sign_approval(fleet, operation, wave, key, reject)

@@ -112,11 +112,11 @@ def _clear(folder: Path) -> None:
     """End what an earlier demo left running here, and remove its folder."""
     import psutil
 
-    from cli.runtime.files import read_json
+    from adapters.kept_json import read_kept
 
     if (folder / "fleet.yaml").is_file():
         take_down(RunFolder(folder / "fleet.yaml"), lambda _: None)
-    record = read_json(folder / "simulator.json")
+    record = read_kept(folder / "simulator.json")
     if record is not None and isinstance(record.get("pid"), int):
         try:
             process = psutil.Process(int(str(record["pid"])))

@@ -14,11 +14,13 @@ from cli.audit import audit_app
 from cli.bmc import app as bmc_app
 from cli.compat import compat, lifecycle
 from cli.demo import demo
+from cli.drain import consent, drain, undrain
 from cli.drift import drift
 from cli.explain import explain
+from cli.gpus import gpus
 from cli.inventory import inventory_app
 from cli.look import status, why
-from cli.node import gpus, node
+from cli.node import node
 from cli.nodes import nodes
 from cli.operate import abort, approve, halt, plan_app, resume, run_app
 from cli.restore import breaker_app, clear
@@ -40,7 +42,7 @@ app.add_typer(inventory_app, name="inventory")
 app.add_typer(breaker_app, name="breaker")
 for command in (
     *(status, nodes, node, gpus, why, sweep, drift, explain, compat, lifecycle),
-    *(approve, halt, resume, abort, clear, up, down, simulate, demo),
+    *(drain, undrain, consent, approve, halt, resume, abort, clear, up, down, simulate, demo),
 ):
     app.command()(command)
 

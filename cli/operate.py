@@ -9,6 +9,7 @@ import typer
 from rich.progress import Progress
 
 from cli.exit_codes import REFUSED
+from cli.filters import check_known
 from cli.session import FleetOption, JsonOption, actor, console, errors, exits, open_fleet, print_json, use_server
 from fleet.errors import PreconditionError
 
@@ -42,7 +43,7 @@ def plan_firmware(
 
     Example: gpufleet plan firmware --bundle bundles/hgx-24.09 --pool train
 
-    Exit codes: 0 planned; 2 fleet file wrong; 4 scheduler unreachable; 8 bundle not trusted.
+    Exit codes: 0 planned; 2 fleet file wrong; 4 scheduler unreachable; 6 no such pool; 8 bundle not trusted.
     """
     plan = _make_plan(open_fleet(fleet), bundle, pool, seed, quiet=as_json)
     if as_json:
@@ -66,7 +67,7 @@ def run_firmware(
     Example: gpufleet run firmware --bundle bundles/hgx-24.09 --pool dev
 
     Exit codes: 0 begun (or nothing to do); 2 fleet file wrong or nothing runs (`gpufleet up`);
-    4 unreachable; 8 bundle not trusted, or you said no.
+    4 unreachable; 6 no such pool; 8 bundle not trusted, or you said no.
     """
     opened = open_fleet(fleet)
     use_server(Path(opened.fleet_file), required=True)
@@ -208,10 +209,10 @@ def resume(
 
 
 def _next_wave(fleet: Fleet, operation: str) -> int:
-    from tasks.planning import read_plan
+    from tasks.taking_up import read_outline
 
     kept = fleet.ledger().operations.get(operation)
-    waves = read_plan(kept).waves
+    waves = read_outline(kept).waves
     over = {w.number for w in waves if fleet.ledger().waves.marked(operation, w.number, "judged") is not None}
     return next((w.number for w in waves if w.number not in over), len(waves))
 
@@ -232,6 +233,7 @@ def _nudge(fleet: Fleet) -> None:
 def _make_plan(fleet: Fleet, bundle: Path, pools: list[str] | None, seed: int | None, quiet: bool) -> FirmwarePlan:
     from tasks.planning import make_plan
 
+    check_known("pool", pools or (), fleet.spec().pools)
     with Progress(console=errors, transient=True, disable=quiet) as progress:
         total = sum(not pools or node.pool in pools for node in fleet.spec().nodes)
         bar = progress.add_task("reads firmware", total=total)
@@ -242,11 +244,11 @@ def show_plan(plan: FirmwarePlan) -> None:
     """The plan as a table that a person can read."""
     from rich.table import Table
 
-    from fleet.describe import plan_facts, wave_rows
+    from fleet.describe import WAVE_COLUMNS, plan_facts, wave_rows
 
     for fact in plan_facts(plan):
         console.print(f"  {fact}", highlight=False)
-    table = Table("wave", "nodes", "racks", "out at most", "expected", "bake", title="Waves")
+    table = Table(*WAVE_COLUMNS, title="Waves", padding=(0, 0, 0, 1))  # 80 columns hold its longest words
     for row in wave_rows(plan):
         table.add_row(*row)
     console.print(table)

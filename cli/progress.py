@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from fleet.plan import FirmwarePlan
+from fleet.plan import OperationPlan
 from ledger import NodeRow, NodeStatus, Operation
 
-_OVER = frozenset({NodeStatus.UPDATED, NodeStatus.UNCHANGED, NodeStatus.SKIPPED, NodeStatus.FAILED})
+_OVER = frozenset({NodeStatus.UPDATED, NodeStatus.DRAINED, NodeStatus.UNCHANGED, NodeStatus.SKIPPED, NodeStatus.FAILED})
 _SHOWN = 6
 
 
@@ -35,7 +35,7 @@ class Silent:
 class RolloutLines:
     """A line for each change, where no terminal can be drawn on: a log, a pipe."""
 
-    def __init__(self, plan: FirmwarePlan, console: Console) -> None:
+    def __init__(self, plan: OperationPlan, console: Console) -> None:
         self._console = console
         self._waves = {wave.number: wave for wave in plan.waves}
         self._said: set[str] = set()
@@ -56,7 +56,7 @@ class RolloutLines:
 
 
 @contextmanager
-def following(plan: FirmwarePlan, console: Console, quiet: bool) -> Iterator[Follower]:
+def following(plan: OperationPlan, console: Console, quiet: bool) -> Iterator[Follower]:
     """Bars in a terminal, lines elsewhere, nothing where `quiet`."""
     if quiet:
         yield Silent()
@@ -71,7 +71,7 @@ def following(plan: FirmwarePlan, console: Console, quiet: bool) -> Iterator[Fol
 class RolloutView:
     """What Rich shows; `update` is called with fresh rows."""
 
-    def __init__(self, plan: FirmwarePlan) -> None:
+    def __init__(self, plan: OperationPlan) -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),

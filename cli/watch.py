@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cli.session import errors
-from fleet.errors import PreconditionError
 
 if TYPE_CHECKING:
     from blocks.fleet import Fleet
@@ -21,13 +20,11 @@ def watch_operation(fleet: Fleet, operation: str, quiet: bool) -> None:
     `quiet` waits without drawing. Raises PreconditionError for an operation that has no waves to show.
     """
     from cli.progress import following
-    from tasks.planning import KIND, read_plan
+    from tasks.taking_up import read_outline
 
     kept = fleet.ledger().operations.get(operation)
-    if kept.kind != KIND:
-        raise PreconditionError(f"{operation} is a {kept.kind}; only {KIND} can be watched: leave --watch out")
     try:
-        with following(read_plan(kept), errors, quiet) as view:
+        with following(read_outline(kept), errors, quiet) as view:
             _follow(fleet, kept, view)
     except KeyboardInterrupt:
         errors.print(f"{operation} goes on; to stop it: gpufleet halt {operation}", highlight=False)

@@ -7,16 +7,13 @@ the nearest right key. Nothing in a fleet file is a secret: credentials are refe
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
+    BeforeValidator,
     Field,
     StringConstraints,
     ValidationError,
@@ -24,36 +21,29 @@ from pydantic import (
     model_validator,
 )
 
+from fleet.drain_settings import DrainSettings
 from fleet.errors import ConfigurationError
+from fleet.inventory_rows import serial_of
 from fleet.model import Node
 from fleet.model_faults import faults_of
+from fleet.setting_types import BmcUrl, Name, Seconds, Share, SshAddress, Strict
 from fleet.windows import parse_window
 from fleet.yaml_text import Path, dotted, duplicate_keys, line_of, read_yaml
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
+
+def _a_serial(given: object) -> object:
+    """A serial is a text: YAML makes numbers of some, and leading zeros are then gone."""
+    if isinstance(given, int | float):
+        raise ValueError("YAML reads this as a number; write it in quotes")
+    if isinstance(given, str) and serial_of(given) is None:
+        raise ValueError(f"{given!r} stands for no serial; leave the key out")
+    return given
 
 
-def _port_exists(address: str) -> str:
-    """A host[:port] or URL whose port, where it has one, is one."""
-    port = re.search(r":(\d+)/?$", address)
-    if port is not None and not 0 < int(port[1]) < 2**16:
-        raise ValueError(f"port {port[1]} does not exist; 1 to 65535")
-    return address
+Serial = Annotated[str, BeforeValidator(_a_serial), StringConstraints(pattern=r"^[!-~]([ -~]{0,98}[!-~])?$")]
 
 
-BmcUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s?#@]*)?$"), AfterValidator(_port_exists)]
-SshAddress = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][^\s:@/]*(:\d{1,5})?$"), AfterValidator(_port_exists)
-]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class SecretRef(_Strict):
+class SecretRef(Strict):
     """Where a secret is: exactly one of an environment variable and a file (relative to the fleet file)."""
 
     env: str | None = None
@@ -66,12 +56,12 @@ class SecretRef(_Strict):
         return self
 
 
-class TlsSettings(_Strict):
+class TlsSettings(Strict):
     verify: bool = Field(True, description="false is shown by `gpufleet status`")
     ca: str | None = Field(None, description="PEM file, relative to the fleet file; default: the system's")
 
 
-class BmcSettings(_Strict):
+class BmcSettings(Strict):
     user: str
     password: SecretRef
     tls: TlsSettings = TlsSettings()
@@ -84,7 +74,7 @@ class BmcSettings(_Strict):
     ready_reads: int = Field(3, ge=1, description="good answers in a row before a BMC counts as back")
 
 
-class SshSettings(_Strict):
+class SshSettings(Strict):
     user: str
     key: SecretRef
     known_hosts: str = Field("known_hosts", description="relative to the fleet file")
@@ -92,8 +82,12 @@ class SshSettings(_Strict):
     connect_timeout_seconds: Seconds = 15.0
 
 
-class SchedulerSettings(_Strict):
-    kind: Literal["slurm", "none"] = "slurm"
+class SchedulerSettings(Strict):
+    kind: Literal["slurm", "kubernetes", "none"] = "slurm"
+    kubeconfig: str | None = Field(
+        None, description="Kubernetes: relative to the fleet file; none: service account, $KUBECONFIG, ~/.kube/config"
+    )
+    context: str | None = Field(None, description="Kubernetes: default: the kubeconfig's current one")
     controller: SshAddress | None = Field(
         None, description="host:port of the SSH host that has the commands; none: here"
     )
@@ -101,7 +95,7 @@ class SchedulerSettings(_Strict):
     poll_seconds: Seconds = Field(15.0, description="one query for the whole fleet, this often")
 
 
-class SweepSettings(_Strict):
+class SweepSettings(Strict):
     every_seconds: float = Field(300.0, gt=0, allow_inf_nan=False, description="between two readings of a host")
     bmc_every_seconds: float = Field(21600.0, gt=0, allow_inf_nan=False, description="between two readings of a BMC")
     at_once: int = Field(64, ge=1, le=256, description="hosts that are read side by side")
@@ -114,12 +108,12 @@ class SweepSettings(_Strict):
     keep_daily_days: float = Field(400.0, ge=1, allow_inf_nan=False, description="the same of a day")
 
 
-class Signer(_Strict):
+class Signer(Strict):
     principal: str = Field(description="as in the allowed-signers file")
     roles: tuple[Name, ...] = ()
 
 
-class GatePolicy(_Strict):
+class GatePolicy(Strict):
     required: int = Field(1, ge=0, description="approvals by different people; 0 approves by policy")
     roles: tuple[Name, ...] = Field((), description="each of these must be among the approvers' roles")
     unsigned: bool = Field(False, description="accept free text in the Prefect UI without a signature")
@@ -128,7 +122,7 @@ class GatePolicy(_Strict):
     signers: tuple[Signer, ...] = ()
 
 
-class Breaker(_Strict):
+class Breaker(Strict):
     """Everything but reads stops when more than `share` of a pool left service within `window_seconds`."""
 
     share: Share = 0.10
@@ -136,7 +130,7 @@ class Breaker(_Strict):
     floor_nodes: int = Field(2, ge=0, description="never trips at or below this many nodes")
 
 
-class WaveSettings(_Strict):
+class WaveSettings(Strict):
     canary: int = Field(2, ge=1, description="nodes of the first wave")
     growth: Literal["exponential", "linear", "fixed"] = "exponential"
     factor: float = Field(
@@ -158,22 +152,23 @@ class WaveSettings(_Strict):
         return windows
 
 
-class Pool(_Strict):
+class Pool(Strict):
     production: bool = True
     capacity_floor: Share = Field(0.85, description="share of the pool's nodes that must stay in service")
     rack_limit: int = Field(2, ge=1, description="nodes of one rack out of service together")
     domain_limit: int = Field(1, ge=1, description="NVLink or power domains disturbed together in one rack")
+    fence: bool = Field(True, description="while the pool is of two kinds, no new job runs on both")
     breaker: Breaker = Breaker()
     waves: WaveSettings = WaveSettings()
     gate: GatePolicy | None = Field(None, description="default: the fleet's gate")
 
 
-class Rack(_Strict):
+class Rack(Strict):
     limit: int | None = Field(None, ge=0, description="default: the pool's rack_limit; 0 closes the rack")
     power_domain: Name | None = None
 
 
-class NodeEntry(_Strict):
+class NodeEntry(Strict):
     name: Name
     rack: Name
     pool: Name
@@ -182,9 +177,10 @@ class NodeEntry(_Strict):
     ssh: SshAddress
     unit: int | None = Field(None, ge=1, le=60)
     nvlink_domain: Name | None = None
+    serial: Serial | None = Field(None, description="the system's, as its BMC tells it")
 
 
-class FleetSpec(_Strict):
+class FleetSpec(Strict):
     """A whole fleet file."""
 
     version: Literal[1]
@@ -195,6 +191,7 @@ class FleetSpec(_Strict):
     ssh: SshSettings
     scheduler: SchedulerSettings = SchedulerSettings()
     sweep: SweepSettings = SweepSettings()
+    drain: DrainSettings = DrainSettings()
     gate: GatePolicy = GatePolicy()
     bundle_signers: str | None = Field(None, description="allowed-signers file for firmware bundles")
     pools: dict[Name, Pool]
@@ -225,6 +222,15 @@ class FleetSpec(_Strict):
             return own
         pools = {entry.pool for entry in self.nodes if entry.rack == rack}
         return min((self.pools[pool].rack_limit for pool in pools), default=1)
+
+    def rack_limits(self) -> dict[str, int]:
+        """`rack_limit` of every rack that has nodes."""
+        pools: dict[str, set[str]] = {}
+        for entry in self.nodes:
+            pools.setdefault(entry.rack, set()).add(entry.pool)
+        least = {rack: min(self.pools[pool].rack_limit for pool in names) for rack, names in pools.items()}
+        own = {rack: self.racks[rack].limit for rack in pools}
+        return {rack: limit if (limit := own[rack]) is not None else least[rack] for rack in pools}
 
     def gate_for(self, pool: str) -> GatePolicy:
         return self.pools[pool].gate or self.gate
@@ -278,17 +284,17 @@ def _unknown_names(data: Mapping[str, object], nodes: _Nodes) -> Iterator[tuple[
 
 
 def _given_twice(nodes: _Nodes) -> Iterator[tuple[Path, str]]:
-    for key in ("name", "bmc", "ssh"):
+    for key in ("name", "bmc", "ssh", "serial"):
         first: dict[str, object] = {}
         for index, entry in nodes:
             value = entry.get(key)
             if not isinstance(value, str):
                 continue
-            if value.rstrip("/") in first:
-                other = first[value.rstrip("/")]
+            same = value.strip().casefold() if key == "serial" else value.rstrip("/")
+            if same in first:
                 shown = "it" if "@" in value else value  # credentials by mistake
-                yield ("nodes", index, key), f"nodes[{index}].{key}: {shown} already belongs to {other}"
-            first.setdefault(value.rstrip("/"), entry.get("name"))
+                yield ("nodes", index, key), f"nodes[{index}].{key}: {shown} already belongs to {first[same]}"
+            first.setdefault(same, entry.get("name"))
 
 
 def _two_in_a_place(nodes: _Nodes) -> Iterator[tuple[Path, str]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from prefect import State, flow
 
 from blocks.fleet import load_fleet
-from fleet.plan import Wave
+from fleet.plan import FirmwarePlan, Wave
 from flows.waves import firmware_wave
 from tasks.baselines import record_baselines
+from tasks.fencing import lift_fences
 from tasks.gate import pass_gate
 from tasks.judge import check_pool_before, judge_wave
 from tasks.operations import OperationRun, recorded_end
@@ -33,10 +34,11 @@ def firmware_rollout(
             if not is_over(run, wave):
                 roll_out(run, wave)
         record_baselines(run)
+    lift_fences(run.fleet)
     return end.state()
 
 
-def roll_out(run: OperationRun, wave: Wave) -> None:
+def roll_out(run: OperationRun[FirmwarePlan], wave: Wave) -> None:
     """One wave: what a dead runner left, gate, look at the pool, change, bake, judge."""
     if has_nodes_in_hand(run):
         firmware_wave(run, wave, only_in_hand=True)

@@ -6,7 +6,8 @@ from prefect import flow
 from prefect.logging import get_run_logger
 
 from blocks.fleet import load_fleet
-from tasks.reconciliation import reconcile_operations
+from tasks.fencing import lift_fences
+from tasks.reconciliation import mend_rack_slots, reconcile_operations
 
 
 @flow(name="reconcile", persist_result=False)
@@ -15,5 +16,6 @@ def reconcile(fleet: str) -> None:
 
     `fleet` is the name of a saved Fleet block. Operations that wait for a person are left alone.
     """
-    for line in reconcile_operations(load_fleet(fleet), fleet):
+    known = load_fleet(fleet)
+    for line in (*reconcile_operations(known, fleet), *mend_rack_slots(known), *lift_fences(known)):
         get_run_logger().warning(line)

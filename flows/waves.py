@@ -8,9 +8,12 @@ from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from fleet.plan import Wave
+from fleet.drain_plan import DrainPlan
+from fleet.plan import FirmwarePlan, Wave
 from tasks.bundles import firmware_of
 from tasks.dispatch import Dispatcher, Stopped
+from tasks.draining import drain_and_keep
+from tasks.fencing import PoolFence
 from tasks.node import update_node
 from tasks.operations import OperationRun
 from tasks.reports import publish_wave
@@ -28,14 +31,30 @@ _at_once = cast("TaskRunner[PrefectFuture[Any]]", ThreadPoolTaskRunner(max_worke
     validate_parameters=False,
     persist_result=False,
 )
-def firmware_wave(run: OperationRun, wave: Wave, only_in_hand: bool = False) -> Stopped | None:
+def firmware_wave(run: OperationRun[FirmwarePlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
     """Update every node of one wave, as many at once as the disruption budget allows.
 
     `only_in_hand`: those alone that an earlier runner had taken out of service.
     """
-    firmware = firmware_of(run)
+    firmware = firmware_of(run, PoolFence(run, wave).take_in)
     with RackSlots() as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: update_node.submit(visit, firmware), slots)
         stopped = dispatcher.work(only_in_hand)
+    publish_wave(run, wave, stopped)
+    return stopped
+
+
+@flow(
+    name="drain-wave",
+    flow_run_name="{wave.name}",
+    task_runner=_at_once,
+    validate_parameters=False,
+    persist_result=False,
+)
+def drain_wave(run: OperationRun[DrainPlan], wave: Wave) -> Stopped | None:
+    """Drain every node of one wave, as many at once as the disruption budget allows, and keep them drained."""
+    with RackSlots() as slots:
+        dispatcher = Dispatcher(run, wave, drain_and_keep.submit, slots)
+        stopped = dispatcher.work()
     publish_wave(run, wave, stopped)
     return stopped

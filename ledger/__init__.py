@@ -8,6 +8,7 @@
     ledger.journal      what was about to be done to a node, and how it ended
     ledger.gates        approvals
     ledger.waves        how far an operation got with each wave
+    ledger.jobs         what operations said and did to jobs, and what their owners answered
     ledger.audit        the hash chain over every change
     ledger.facts        what was read of nodes and parts: now, at a date, one fact over time
     ledger.parts        where each part sat, and which two nodes claim the same one
@@ -31,6 +32,7 @@ from ledger.fact_rows import FactChange
 from ledger.facts import NodeNow, NodeThen, PartNow, PartThen
 from ledger.gates import Gate
 from ledger.inventory import NodeRecord
+from ledger.jobs import ConsentGiven, Disturbance, JobAsk
 from ledger.journal import Entry, Outcome
 from ledger.known import Known
 from ledger.ledger import Ledger
@@ -45,12 +47,15 @@ from ledger.samples import Point, Rate, rates
 __all__ = [
     "Baseline",
     "Conflict",
+    "ConsentGiven",
     "Control",
     "ControlVerb",
+    "Disturbance",
     "Entry",
     "Fact",
     "FactChange",
     "Gate",
+    "JobAsk",
     "Known",
     "Ledger",
     "NodeNow",

@@ -12,6 +12,7 @@ from ledger.database import Database
 from ledger.facts import Facts
 from ledger.gates import Gates
 from ledger.inventory import Inventory
+from ledger.jobs import Jobs
 from ledger.journal import Journal
 from ledger.leases import Leases
 from ledger.migrate import migrate
@@ -35,6 +36,7 @@ class Ledger:
         self.journal = Journal(database)
         self.gates = Gates(database)
         self.waves = Waves(database)
+        self.jobs = Jobs(database)
         self.audit = Audit(database)
         layouts = Layouts()
         self.facts = Facts(database, actor, layouts)

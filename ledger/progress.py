@@ -22,6 +22,7 @@ class NodeStatus(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
     UPDATED = "updated"
+    DRAINED = "drained"
     UNCHANGED = "unchanged"
     SKIPPED = "skipped"
     FAILED = "failed"

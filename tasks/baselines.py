@@ -8,7 +8,7 @@ from tasks.operations import OperationRun
 FIRMWARE = "firmware"
 
 
-def record_baselines(run: OperationRun) -> None:
+def record_baselines(run: OperationRun[FirmwarePlan]) -> None:
     """Make the operation's bundle the firmware baseline of each of its pools; once more changes nothing.
 
     Nodes that were left out or failed do not hold it back: they drift from it until they are mended.

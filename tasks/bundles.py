@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
+from adapters.operator_files import read_operator_bytes
 from adapters.signatures import SignatureRefused, verify
 from blocks.fleet import Fleet
 from fleet.activation import stages
 from fleet.approvals import BUNDLE_NAMESPACE
 from fleet.bundle import parse_bundle
-from fleet.errors import BundleRejected, PlanChanged
+from fleet.errors import BundleRejected, ConfigurationError, PlanChanged
+from fleet.plan import FirmwarePlan
 from fleet.rollout import BundleSource
 from tasks.node import Firmware
 from tasks.operations import OperationRun
+from tasks.visit import Visit
 
 MANIFEST = "bundle.yaml"
 
@@ -25,9 +29,9 @@ def read_bundle(fleet: Fleet, path: Path) -> BundleSource:
     """
     manifest = path / MANIFEST if path.is_dir() else path
     try:
-        text = manifest.read_bytes().decode("utf-8")  # the very bytes: a changed line ending is a change
-    except OSError as error:
-        raise BundleRejected(f"cannot read the bundle {manifest}: {error.strerror}") from error
+        text = read_operator_bytes(manifest, "the bundle").decode("utf-8")  # a changed line ending is a change
+    except ConfigurationError as error:
+        raise BundleRejected(error.message) from error
     except UnicodeError as error:
         raise BundleRejected(f"{manifest} is no manifest (not UTF-8 text); give the bundle's folder") from error
     bundle = parse_bundle(text, str(manifest))
@@ -38,14 +42,14 @@ def read_bundle(fleet: Fleet, path: Path) -> BundleSource:
     return BundleSource(bundle, str(manifest.absolute()), hashlib.sha256(text.encode()).hexdigest())
 
 
-def load_firmware(source: BundleSource) -> Firmware:
+def load_firmware(source: BundleSource, fence: Callable[[Visit], None]) -> Firmware:
     """The bundle as node visits carry it."""
     folder = Path(source.path).parent
     images = {entry.name: folder / entry.image for entry in source.bundle.entries}
-    return Firmware(source.bundle, images, stages(source.bundle))
+    return Firmware(source.bundle, images, stages(source.bundle), fence)
 
 
-def firmware_of(run: OperationRun) -> Firmware:
+def firmware_of(run: OperationRun[FirmwarePlan], fence: Callable[[Visit], None]) -> Firmware:
     """What the operation's visits carry, verified again in this process.
 
     Raises PlanChanged for another bundle than the approved one, be it signed: a wave may have waited for days.
@@ -53,7 +57,7 @@ def firmware_of(run: OperationRun) -> Firmware:
     source = read_bundle(run.fleet, Path(run.plan.bundle_path))
     if source.digest != run.plan.bundle_digest:
         raise PlanChanged(f"bundle {run.plan.bundle_path} is not the one that was planned; plan again")
-    return load_firmware(source)
+    return load_firmware(source, fence)
 
 
 def _check_signature(fleet: Fleet, manifest: Path, text: str) -> None:

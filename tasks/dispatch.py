@@ -6,6 +6,7 @@ import queue
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 
 from prefect.futures import PrefectFuture
 
@@ -18,15 +19,16 @@ from fleet.windows import next_open
 from ledger import NodeStatus, OperationState
 from tasks.health import findings_in
 from tasks.node import VisitResult
-from tasks.operations import OperationRun
+from tasks.operations import AnyRun
 from tasks.slots import RackSlots
 from tasks.visit import Visit
 
 Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
-_RENEW_SECONDS = 50.0
 _REFUSED_SECONDS = 10.0  # another operation's node may have come back
+_SETTLES_SECONDS = 60.0  # a returned node is "down" until its scheduler hears from it
+_TOGETHER = 8  # units whose slots are asked for in one request
 _SLOT_SECONDS = 15.0  # a rack without a free slot is asked again after this: each try is four audit records
 
 
@@ -41,16 +43,15 @@ class Stopped:
 class Dispatcher:
     """One wave of one operation; used by one thread, the nodes' visits run in others."""
 
-    def __init__(self, run: OperationRun, wave: Wave, submit: Submit, slots: RackSlots) -> None:
+    def __init__(self, run: AnyRun, wave: Wave, submit: Submit, slots: RackSlots) -> None:
         self._run = run
         self._wave = wave
         self._submit = submit
         self._slots = slots
         self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
         self._running: dict[str, PrefectFuture[VisitResult]] = {}
-        self._held: dict[str, str] = {}  # node → lease on its rack's slot
+        self._held: dict[str, str] = {}  # node → rack of which it has a slot
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._renewed = run.fleet.clock.monotonic()
         self._refused: dict[str, Refused] = {}
         self._full: dict[str, tuple[Refused, float]] = {}  # rack → its refusal, and until when it is taken for valid
         self._granted: list[tuple[tuple[str, ...], dict[str, Before]]] = []  # leased, not begun
@@ -69,7 +70,6 @@ class Dispatcher:
         while only_in_hand and self._running:
             self._run.beat()
             self._collect()
-            self._renew()
         if only_in_hand:
             return None
         while True:
@@ -80,7 +80,6 @@ class Dispatcher:
             if not self._running and (stopped is not None or not self._pending()):
                 return stopped
             self._collect()
-            self._renew()
 
     def _pending(self) -> list[tuple[str, ...]]:
         open_nodes = self._run.ledger.operations.pending(self._run.operation, self._wave.number)
@@ -137,9 +136,11 @@ class Dispatcher:
 
     def _note_cordons(self) -> None:
         """Take in who else took nodes out, once for each look at the scheduler."""
-        look = self._run.fleet.scheduler().look()
+        look, clock = self._run.fleet.scheduler().look(), self._run.fleet.clock
         if look.taken_at != self._noted:
-            self._run.ledger.inventory.record_cordons(findings_in(look.nodes))
+            age = clock.monotonic() - look.taken_at
+            settled_by = clock.now() - timedelta(seconds=age + _SETTLES_SECONDS)
+            self._run.ledger.inventory.record_cordons(findings_in(look.nodes), settled_by)
             self._noted = look.taken_at
 
     def _wait_for(self, kind: ReasonKind, text: str) -> None:
@@ -147,7 +148,7 @@ class Dispatcher:
         self._run.set_state(OperationState.WAITING, kind, f"wave {self._wave.number}: {text}")
 
     def _try_all(self) -> None:
-        for unit in self._pending():
+        for unit in self._offered():
             if self._leave_out_unknown(unit):
                 continue
             racks = {self._inventory[node].rack for node in unit}
@@ -158,6 +159,20 @@ class Dispatcher:
                 self._refused |= dict.fromkeys(racks, refused)
                 if refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER:
                     return
+
+    def _offered(self) -> list[tuple[str, ...]]:
+        """The pending units of the first round that has any, and of later rounds those without work.
+
+        A unit with work that came early would disturb its jobs once more than the plan does.
+        """
+        jobs = self._run.fleet.scheduler().look().jobs
+        pending = set(self._pending())
+        offered: list[tuple[str, ...]] = []
+        for units in self._wave.units_by_round:
+            here = [unit for unit in units if unit in pending]
+            later = bool(offered)
+            offered += [unit for unit in here if not later or not any(jobs.get(node) for node in unit)]
+        return offered
 
     def _still_full(self, racks: set[str]) -> Refused | None:
         """The last refusal, while no node of ours has ended since: asking the budget is a write to the ledger."""
@@ -183,7 +198,7 @@ class Dispatcher:
         return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up")
 
     def _try(self, unit: tuple[str, ...]) -> Refused | None:
-        """Lease the unit; it is begun once its slots are there too."""
+        """Lease the unit; it is begun with the next few. The refusal where the budget has no room for it."""
         run = self._run
         before = before_now(run, unit)
         answer = run.ledger.leases.acquire(run.operation, run.token, unit, before)
@@ -193,32 +208,31 @@ class Dispatcher:
             return answer
         assert isinstance(answer, Granted)
         self._granted.append((unit, before))
+        if len(self._granted) >= _TOGETHER:
+            self._begin_granted()
         return None
 
     def _begin_granted(self) -> None:
-        """Take the slots of every unit that was leased in this pass, then begin those that have all of theirs."""
+        """Take the slots of the units that were leased, and begin the visits of those that have all of theirs.
+
+        The ledger knows of a slot before the server does: what a dead runner held can be told from it.
+        """
         granted, self._granted = self._granted, []
         nodes = [node for unit, _ in granted for node in unit]
-        slots = dict(zip(nodes, self._slots.take([self._inventory[node].rack for node in nodes]), strict=True))
+        for node in nodes:
+            self._held[node] = self._inventory[node].rack
+            self._run.ledger.leases.set_external_slot(node, self._held[node])
+        has = dict(zip(nodes, self._slots.take([self._held[node] for node in nodes]), strict=True))
         for unit, before in granted:
-            missing = next((node for node in unit if slots[node] is None), None)
-            for node in unit:
-                slot = slots[node]
-                if slot is not None:
-                    self._hold(node, slot)
-            if missing is None:
+            missing = [node for node in unit if not has[node]]
+            if not missing:
                 for node in unit:
                     self._start(node, unit, before[node])
                 continue
-            # a person lowered it, or nobody answers: it is waited for
-            rack = self._inventory[missing].rack
-            self._slotless[rack] = self._run.fleet.clock.monotonic() + _SLOT_SECONDS
+            for node in missing:  # a person lowered it, or nobody answers: it is waited for
+                self._slotless[self._held.pop(node)] = self._run.fleet.clock.monotonic() + _SLOT_SECONDS
             self._let_go(unit)
             self._waits = True
-
-    def _hold(self, node: str, slot: str) -> None:
-        self._held[node] = slot
-        self._run.ledger.leases.set_external_slot(node, slot)
 
     def _let_go(self, unit: tuple[str, ...]) -> None:
         for node in unit:
@@ -231,7 +245,9 @@ class Dispatcher:
         run = self._run
         run.ledger.operations.start_node(run.operation, node, run.token)
         entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
-        visit = Visit(run.fleet, run.operation, run.token, entry, run.plan.nodes[node], before, unit)
+        plan = run.plan.nodes[node]
+        drain_seconds, may_stop = run.plan.drain_seconds(self._wave.pool), run.plan.may_stop()
+        visit = Visit(run.fleet, run.operation, run.token, entry, plan, before, unit, drain_seconds, may_stop)
         future = self._submit(visit)
         self._running[node] = future
         future.add_done_callback(lambda _: self._ended.put(node))
@@ -245,7 +261,7 @@ class Dispatcher:
         rows = self._run.ledger.operations.node_rows(self._run.operation)
         open_nodes = {row.node: row.wave for row in rows if row.status in going}
         for lease in self._run.ledger.leases.held_by(self._run.operation):
-            if lease.external_slot is not None and self._slots.renew(lease.external_slot):
+            if lease.external_slot is not None:
                 self._held[lease.node] = lease.external_slot
             if lease.node not in open_nodes:
                 self._let_go((lease.node,))
@@ -273,15 +289,8 @@ class Dispatcher:
         # its rack has room now; and any domain or pool that spans racks may have
         self._full = {r: full for r, full in self._full.items() if r != rack and full[0].text.startswith("rack ")}
 
-    def _renew(self) -> None:
-        now = self._run.fleet.clock.monotonic()
-        if now - self._renewed >= _RENEW_SECONDS:
-            self._renewed = now
-            for slot in self._held.values():
-                self._slots.renew(slot)
 
-
-def before_now(run: OperationRun, unit: Iterable[str]) -> dict[str, Before]:
+def before_now(run: AnyRun, unit: Iterable[str]) -> dict[str, Before]:
     """Each node as it is now, before the operation touches it."""
     seen = run.fleet.scheduler().look().nodes
     states = {name: run.ledger.inventory.node(name).state for name in unit}

@@ -19,7 +19,7 @@ from fleet.gates import Approval, Decision, GateStatus, missing
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from ledger import Gate, OperationState
-from tasks.operations import OperationRun
+from tasks.operations import AnyRun
 
 RECORDED = "recorded"
 
@@ -33,7 +33,7 @@ class ApprovalForm(RunInput):
     comment: str = Field(description="Why; kept in the audit chain")
 
 
-def pass_gate(run: OperationRun, wave: Wave) -> None:
+def pass_gate(run: AnyRun, wave: Wave) -> None:
     """Return when the wave is approved; the flow run is suspended meanwhile and its process ends.
 
     Raises GateRejected, GateTimedOut. An approval that is in the ledger is never asked for again; a gate
@@ -61,7 +61,7 @@ def pass_gate(run: OperationRun, wave: Wave) -> None:
     run.set_state(OperationState.RUNNING)
 
 
-def hear(run: OperationRun, gate: Gate, policy: GatePolicy, form: ApprovalForm, answer: int) -> None:
+def hear(run: AnyRun, gate: Gate, policy: GatePolicy, form: ApprovalForm, answer: int) -> None:
     """Judge a form once: Prefect hands a resumed run every earlier form of its gate again."""
     mark = f"round-{gate.round_number}-answer-{answer}-of-{flow_run.id}"
     if form.signature == RECORDED or run.ledger.waves.marked(run.operation, gate.wave, mark) is not None:
@@ -70,7 +70,7 @@ def hear(run: OperationRun, gate: Gate, policy: GatePolicy, form: ApprovalForm, 
     run.ledger.waves.mark(run.operation, run.token, gate.wave, mark)
 
 
-def _standing_gate(run: OperationRun, wave: Wave) -> Gate | None:
+def _standing_gate(run: AnyRun, wave: Wave) -> Gate | None:
     """The gate that the operation was waiting at, whatever became of it; None where it comes here anew."""
     kept = run.ledger.operations.get(run.operation)
     waiting = kept.state is OperationState.WAITING and kept.reason_kind is ReasonKind.GATE
@@ -78,13 +78,13 @@ def _standing_gate(run: OperationRun, wave: Wave) -> Gate | None:
     return gate if waiting and gate is not None and gate.digest == run.plan.digest else None
 
 
-def open_gate(run: OperationRun, wave: Wave, policy: GatePolicy) -> Gate:
+def open_gate(run: AnyRun, wave: Wave, policy: GatePolicy) -> Gate:
     """The wave's gate as it stands, opened where there is none."""
     deadline = run.fleet.clock.now() + timedelta(seconds=policy.timeout_seconds)
     return run.ledger.gates.open(run.operation, wave.number, run.plan.digest, policy.required, policy.roles, deadline)
 
 
-def take_form(run: OperationRun, gate: Gate, policy: GatePolicy, form: ApprovalForm) -> None:
+def take_form(run: AnyRun, gate: Gate, policy: GatePolicy, form: ApprovalForm) -> None:
     """Check what somebody entered in the Prefect UI; a refusal is recorded and the gate stays open."""
     try:
         approval = check_answer(
@@ -123,5 +123,5 @@ def check_answer(
     return Approval(verified.principal, roles, decision, verified.fingerprint, signature, comment, signed=True)
 
 
-def _missing(run: OperationRun, gate: Gate) -> str:
+def _missing(run: AnyRun, gate: Gate) -> str:
     return missing(gate.terms, run.ledger.gates.approvals(gate.id)) or "waits for approval"

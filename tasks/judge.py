@@ -15,12 +15,12 @@ from fleet.reasons import ReasonKind
 from fleet.waves import max_out
 from ledger import OperationState
 from tasks.health import findings_in
-from tasks.operations import NotWell, OperationRun
+from tasks.operations import AnyRun, NotWell
 
 T = TypeVar("T")
 
 
-def check_pool_before(run: OperationRun, wave: Wave) -> None:
+def check_pool_before(run: AnyRun, wave: Wave) -> None:
     """Raise NotWell where the pool is too sick for any node to leave it now. Raises StoppedByRequest."""
     pool = run.plan.policy.pools[wave.pool]
     members = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
@@ -35,7 +35,7 @@ def check_pool_before(run: OperationRun, wave: Wave) -> None:
         )
 
 
-def judge_wave(run: OperationRun, wave: Wave) -> None:
+def judge_wave(run: AnyRun, wave: Wave) -> None:
     """Judge the nodes that were updated, on complete data only.
 
     Raises NotWell with what is wrong, or with what could not be read; StoppedByRequest.
@@ -50,7 +50,7 @@ def judge_wave(run: OperationRun, wave: Wave) -> None:
         raise NotWell(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
 
 
-def _ask(run: OperationRun, ask: Callable[[], T]) -> T:
+def _ask(run: AnyRun, ask: Callable[[], T]) -> T:
     """Ask the scheduler until it answers: its silence is no verdict."""
     while True:
         try:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeAlias, TypeVar
 
 import psutil
 from prefect import State
@@ -22,9 +23,12 @@ from fleet.errors import (
     PlanChanged,
     RolloutHalted,
 )
-from fleet.plan import FirmwarePlan
+from fleet.plan import OperationPlan
 from fleet.reasons import ReasonKind
 from ledger import ControlVerb, Ledger, OperationState, Runner
+
+P_co = TypeVar("P_co", bound=OperationPlan, covariant=True)
+AnyRun: TypeAlias = "OperationRun[OperationPlan]"
 
 RECONCILER = "reconcile"  # who asks for a halt where a halted operation still has nodes in hand
 
@@ -48,7 +52,7 @@ class BudgetStuck(RolloutHalted):
     """No node of the wave may leave service, and no operation's end would change that."""
 
 
-class OperationRun:
+class OperationRun(Generic[P_co]):
     """One runner's hold on an operation. A later runner's token ends it: every write checks.
 
     Its slots keep Prefect from writing the whole plan out as a sub-flow's parameter: 1,250 nodes are ten times
@@ -57,7 +61,7 @@ class OperationRun:
 
     __slots__ = ("_last_beat", "fleet", "operation", "plan", "token")
 
-    def __init__(self, fleet: Fleet, operation: str, token: int, plan: FirmwarePlan) -> None:
+    def __init__(self, fleet: Fleet, operation: str, token: int, plan: P_co) -> None:
         self.fleet = fleet
         self.operation = operation
         self.token = token
@@ -124,7 +128,7 @@ _KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
 
 
 @contextmanager
-def recorded_end(run: OperationRun) -> Iterator[End]:
+def recorded_end(run: AnyRun) -> Iterator[End]:
     """Write to the ledger how the operation ended, halted or done; any other end is left to the reconciler.
 
     What a person must mend first halts it too: taken up again each minute, it would only fail again.
@@ -145,7 +149,7 @@ def recorded_end(run: OperationRun) -> Iterator[End]:
         run.ledger.operations.leave(run.operation, run.token)
 
 
-def _counts(run: OperationRun) -> str:
+def _counts(run: AnyRun) -> str:
     """What became of the nodes: an operation that skipped them all must not read as a success."""
     found = run.ledger.operations.counts(run.operation)
     return ", ".join(f"{count} {status.value}" for status, count in sorted(found.items())) or "no nodes"

@@ -15,8 +15,6 @@ from prefect.states import Crashed
 from fleet.errors import ConfigurationError, TransientError
 from ledger import Operation
 
-DEPLOYMENT = "firmware-rollout/firmware-rollout"
-
 _CLAIMS_WITHIN_SECONDS = 120.0  # after a worker took it up; on a busy machine it takes 20 s
 
 _NOT_OVER = frozenset({StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING})
@@ -29,17 +27,18 @@ def start_run(fleet: str, operation: Operation, after: str = "") -> str:
     without ever having claimed it, so that another is wanted. Raises TransientError where
     the server does not answer, ConfigurationError where the flow is not deployed.
     """
+    flow = operation.kind.replace("_", "-")
     try:
         with _client() as client:
-            deployment = client.read_deployment_by_name(DEPLOYMENT)
+            deployment = client.read_deployment_by_name(f"{flow}/{flow}")
             run = client.create_flow_run_from_deployment(
                 deployment.id,
                 parameters={"fleet": fleet, "operation": operation.id},
-                name=f"firmware {operation.id}",
+                name=f"{flow} {operation.id}",
                 idempotency_key=f"{operation.id}-{operation.token}-{operation.since.timestamp():.6f}-{after}",
             )
     except ObjectNotFound as error:
-        raise ConfigurationError(f"{DEPLOYMENT} is not deployed; run `gpufleet up`") from error
+        raise ConfigurationError(f"{flow} is not deployed; run `gpufleet up`") from error
     except httpx.HTTPError as error:
         raise TransientError(f"the Prefect server does not answer ({error}); run `gpufleet up`") from error
     return str(run.id)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from fleet.checkpoints import Choice
 from fleet.drain import DrainStatus, judge_drain
 from fleet.errors import LeaseLost, NotDrained, Released
 from fleet.model import NodeState, SchedulerNode
 from ledger import NodeStatus
+from tasks.jobs import settle_job
 from tasks.presets import DISRUPTS, step
 from tasks.visit import Visit
 
 _REASON_LENGTH = 1000  # a reason is one line of `scontrol show node -o`
 
 
-@step("drain {visit.name}", DISRUPTS)
-def drain_node(visit: Visit) -> None:
-    """Cordon the node and wait until its work has left.
+def drain_node(visit: Visit, wait: Callable[[Visit, float], str]) -> None:
+    """Cordon the node and wait until its work has left; `wait` is called only where there is some.
 
     Raises NotDrained after the policy's time, LeaseLost where a person took the node back, Released where
     the operation is to stop meanwhile. A scheduler that does not answer is waited for: it never counts as empty.
@@ -24,8 +29,46 @@ def drain_node(visit: Visit) -> None:
         return
     ensure_cordoned(visit)
     with visit.step("drain", {}) as evidence:
-        evidence["empty"] = _wait_until_empty(visit)
+        asked = visit.fleet.clock.monotonic()
+        evidence["empty"] = _why_empty(visit, asked) or wait(visit, asked)
     visit.ledger.inventory.move(visit.name, NodeState.DRAINED, "no work left", visit.operation)
+
+
+@step("drain {visit.name}", DISRUPTS)
+def wait_until_empty(visit: Visit, asked: float) -> str:
+    """Wait for the node's work, decide about its jobs meanwhile; what shows that it is empty.
+
+    `asked` is the monotonic time of the cordon. Raises as `drain_node`.
+    """
+    clock, deadline = visit.fleet.clock, drain_deadline(visit)
+    while True:
+        empty = _why_empty(visit, asked)
+        if empty is not None:
+            return empty
+        if visit.may_let_go():
+            raise Released("the operation stops before the node was empty", node=visit.name)
+        jobs = visit.look(newer_than=asked).jobs.get(visit.name, ())
+        decisions = [visit.ask_scheduler(partial(settle_job, visit, job, deadline)) for job in jobs]
+        text = "; ".join(decision.text for decision in decisions) or _judge(visit, asked).text
+        stuck = all(decision.choice is Choice.ASK_PERSON for decision in decisions)
+        if stuck and clock.now() >= deadline:
+            raise NotDrained(f"not empty by {deadline:%F %H:%M} UTC: {text}", node=visit.name)
+        visit.say(text)
+        clock.sleep(visit.fleet.spec().scheduler.poll_seconds)
+
+
+def _why_empty(visit: Visit, asked: float) -> str | None:
+    """What shows that the node is empty, None where it is not. Raises LeaseLost where a person took it back."""
+    status = _judge(visit, asked)
+    if status.taken_back:
+        raise LeaseLost(status.text, node=visit.name)
+    return status.text if status.empty else None
+
+
+def _judge(visit: Visit, asked: float) -> DrainStatus:
+    """From a look that was taken after the cordon."""
+    look = visit.look(newer_than=asked)
+    return judge_drain(visit.name, look.nodes.get(visit.name), look.jobs.get(visit.name, ()))
 
 
 def ensure_cordoned(visit: Visit) -> bool:
@@ -45,28 +88,11 @@ def _seen_now(visit: Visit) -> SchedulerNode | None:
     return visit.look(newer_than=visit.fleet.clock.monotonic()).nodes.get(visit.name)
 
 
-def _wait_until_empty(visit: Visit) -> str:
-    clock, settings = visit.fleet.clock, visit.fleet.spec().pools[visit.node.pool].waves
-    asked = clock.monotonic()
-    deadline = asked + settings.drain_timeout_seconds
-    while True:
-        status = _judge(visit, asked)
-        if status.empty:
-            return status.text
-        if status.taken_back:
-            raise LeaseLost(status.text, node=visit.name)
-        if visit.may_let_go():
-            raise Released("the operation stops before the node was empty", node=visit.name)
-        if clock.monotonic() >= deadline:
-            raise NotDrained(f"not empty after {settings.drain_timeout_seconds:.0f} s: {status.text}", node=visit.name)
-        visit.say(status.text)
-        clock.sleep(visit.fleet.spec().scheduler.poll_seconds)
-
-
-def _judge(visit: Visit, asked: float) -> DrainStatus:
-    """From a look that was taken after the cordon."""
-    look = visit.look(newer_than=asked)
-    return judge_drain(visit.name, look.nodes.get(visit.name), look.jobs.get(visit.name, ()))
+def drain_deadline(visit: Visit) -> datetime:
+    """Counted from the cordon, so that a runner that dies gives nobody more time."""
+    cordoned = visit.last("cordon")
+    begun = cordoned.begun if cordoned is not None else visit.fleet.clock.now()
+    return begun + timedelta(seconds=visit.drain_seconds)
 
 
 def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:

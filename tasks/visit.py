@@ -30,6 +30,8 @@ class Visit:
         plan: NodePlan,
         before: Before,
         unit: tuple[str, ...],
+        drain_seconds: float,
+        may_stop: Mapping[str, float | None],
     ) -> None:
         self.fleet = fleet
         self.operation = operation
@@ -38,6 +40,8 @@ class Visit:
         self.plan = plan
         self.before = before
         self.unit = unit
+        self.drain_seconds = drain_seconds  # from its cordon until its work must have left
+        self.may_stop = may_stop  # jobs whose loss of so many GPU-hours was approved
         self._said = ""
         self._bmc: Bmc | None = None
         self._first: int | None = None  # journal entries before it belong to a visit that was given back

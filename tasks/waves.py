@@ -8,27 +8,27 @@ from fleet.reasons import ReasonKind
 from fleet.windows import next_open
 from ledger import OperationState
 from tasks.dispatch import Stopped
-from tasks.operations import BreakerTripped, BudgetStuck, OperationRun, StoppedByRequest
+from tasks.operations import AnyRun, BreakerTripped, BudgetStuck, StoppedByRequest
 
 _LOOK_SECONDS = 2.0
 
 
-def is_over(run: OperationRun, wave: Wave) -> bool:
+def is_over(run: AnyRun, wave: Wave) -> bool:
     """Whether the wave was changed, baked and judged by an earlier runner."""
     return run.ledger.waves.marked(run.operation, wave.number, "judged") is not None
 
 
-def has_nodes_in_hand(run: OperationRun) -> bool:
+def has_nodes_in_hand(run: AnyRun) -> bool:
     """Whether an earlier runner took nodes out of service and died: they come before every gate and window."""
     return bool(run.ledger.leases.held_by(run.operation))
 
 
-def note(run: OperationRun, wave: Wave, mark: str) -> None:
+def note(run: AnyRun, wave: Wave, mark: str) -> None:
     """Write down how far the wave got; the first time counts."""
     run.ledger.waves.mark(run.operation, run.token, wave.number, mark)
 
 
-def hold_for_window(run: OperationRun, wave: Wave) -> None:
+def hold_for_window(run: AnyRun, wave: Wave) -> None:
     """Wait until the pool's maintenance window is open. Raises StoppedByRequest."""
     if run.ledger.waves.marked(run.operation, wave.number, "changed") is not None:
         return  # only watching is left of this wave
@@ -58,7 +58,7 @@ def stop_on(stopped: Stopped | None) -> None:
     raise errors.get(stopped.kind, RolloutHalted)(stopped.text)
 
 
-def bake(run: OperationRun, wave: Wave) -> None:
+def bake(run: AnyRun, wave: Wave) -> None:
     """Watch for the policy's bake time, counted from the wave's end. Raises StoppedByRequest."""
     note(run, wave, "changed")
     began = run.ledger.waves.marked(run.operation, wave.number, "changed")

@@ -25,6 +25,9 @@ import yaml
 
 from adapters.clock import SystemClock
 from adapters.signatures import sign
+from adapters.ssh import SshHost
+from blocks.clients import Clients
+from blocks.scheduler import SharedScheduler
 from cli.runtime.api import start_deployment
 from cli.runtime.files import RunFolder
 from fleet.approvals import APPROVAL_NAMESPACE, BUNDLE_NAMESPACE, approval_text
@@ -52,6 +55,7 @@ POOLS: Mapping[str, int] = {
     "cancelled": 4,
     "aborted": 4,
     "killed": 2,
+    "drained": 2,
 }
 """Pool → its nodes; the simulator numbers them in this order."""
 
@@ -101,6 +105,25 @@ class Site:
         chosen = bundle or self.folder / "bundle"
         said = self.done("run", "firmware", "--bundle", str(chosen), "--pool", pool, "--seed", "1", "--yes", "--json")
         return str(json.loads(said)["operation"])
+
+    def submit(self, nodes: list[str], *options: str) -> str:
+        """`sbatch` of a job that would run for long, on all GPUs of exactly these nodes; its id."""
+        asked = (f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--gpus-per-node=8", "--requeue", *options)
+        clients = Clients(self.file)
+        host = SshHost("scheduler", str(clients.spec.scheduler.controller), clients.ssh_access())
+        try:
+            partition = host.run(("sinfo", "-h", "-n", nodes[0], "-o", "%R")).stdout.split()[0]
+            done = host.run(("sbatch", "--parsable", f"--partition={partition}", *asked, "--wrap", "sleep 100000000"))
+        finally:
+            host.close()
+        assert done.code == 0, done.stderr
+        job = done.stdout.strip()
+        self.wait(f"job {job} runs", lambda: job in {found.id for found in self.scheduler.read_jobs()})
+        return job
+
+    @cached_property
+    def scheduler(self) -> SharedScheduler:
+        return Clients(self.file).scheduler()
 
     def nodes(self, pool: str) -> list[str]:
         tree = yaml.safe_load(self.file.read_text())
@@ -291,6 +314,7 @@ def lay_out_pools(tree: dict[str, dict[str, dict[str, object]]]) -> None:
     gates["free"] = {"required": 1, "unsigned": True}
     gates["late"] = {**signed, "timeout_seconds": LATE_SECONDS}
     tree["pools"] = {pool: _pool(pool, template, gates.get(pool, signed)) for pool in POOLS}
+    tree["drain"] = {"checkpoints": {}}
     for rack in tree["racks"].values():
         rack["limit"] = len(names)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
 from unit.ledger_tools import FakeClock
 
+from blocks.jobs import SharedJobs
 from blocks.scheduler import SharedScheduler
 from fleet.activation import stages
 from fleet.budget import PoolLimits
 from fleet.bundle import Bundle, BundleEntry
+from fleet.checkpoint_readers.listing import Entry, EntryKind, Listing
 from fleet.config import FleetSpec, parse_fleet
 from fleet.errors import BmcBusy, NodeUnreachable
 from fleet.model import (
@@ -189,6 +192,10 @@ class FakeScheduler:
     jobs: tuple[Job, ...] = ()
     cordons: list[str] = field(default_factory=list)
     uncordons: int = 0
+    requeued: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    signalled: list[tuple[str, str]] = field(default_factory=list)
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def read_nodes(self) -> dict[str, SchedulerNode]:
         flags = frozenset({self.state.value.upper(), *(("DRAIN",) if self.cordoned else ())})
@@ -197,6 +204,20 @@ class FakeScheduler:
 
     def read_jobs(self) -> tuple[Job, ...]:
         return self.jobs
+
+    def requeue(self, job: str) -> None:
+        self.requeued.append(job)
+        self.jobs = tuple(one for one in self.jobs if one.id != job)
+
+    def cancel(self, job: str) -> None:
+        self.cancelled.append(job)
+        self.jobs = tuple(one for one in self.jobs if one.id != job)
+
+    def signal(self, job: str, signal: str) -> None:
+        self.signalled.append((job, signal))
+
+    def read_environment(self, job: str) -> dict[str, str] | None:
+        return self.environments.get(job)
 
     def cordon(self, nodes: tuple[str, ...], reason: str) -> None:
         self.cordoned, self.reason = True, reason
@@ -227,15 +248,36 @@ class FakeHost:
         """Nothing is kept open."""
 
 
+class FakeStorage:
+    """Beacon files by path: when each was touched. Its clock is ours."""
+
+    def __init__(self, clock: SiteClock) -> None:
+        self._clock = clock
+        self.touched: dict[str, datetime] = {}
+        self.problem: str | None = None
+
+    def touch(self, path: str) -> None:
+        self.touched[path] = self._clock.now()
+
+    def read_tree(self, root: str, seconds: float) -> Listing:
+        if self.problem is not None or root not in self.touched:
+            return Listing(root, problem=self.problem or "does not exist")
+        beacon = Entry("", EntryKind.FILE, 0, self.touched[root], "")
+        return Listing(root, (beacon,), offset_seconds=0.0)
+
+
 class Site:
     """What a visit needs of a fleet; stands in for blocks.fleet.Fleet and its clients."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, text: str = SPEC) -> None:
         self.clock = SiteClock()
         self.fake_bmc = FakeBmc(self.clock)
         self.fake_scheduler = FakeScheduler()
         self.fake_host = FakeHost()
-        self._spec = parse_fleet(SPEC, "fleet.yaml")
+        self.fake_storage = FakeStorage(self.clock)
+        self.shared_jobs: SharedJobs | None = None
+        self.may_stop: dict[str, float | None] = {}
+        self._spec = parse_fleet(text, "fleet.yaml")
         self._ledger = Ledger.open(f"sqlite:///{folder}/ledger.db", self.clock, "tester")
         self._ledger.inventory.sync(self._spec.inventory(), {"r01": 1}, {"train": PoolLimits(capacity_floor=0.0)})
         self.operation = self._ledger.operations.create("firmware_rollout", "{}", "d" * 64, "tester").id
@@ -259,6 +301,12 @@ class Site:
     def scheduler(self) -> SharedScheduler:
         return SharedScheduler(self.fake_scheduler, self.clock, 0.0)
 
+    def jobs(self) -> SharedJobs:
+        if self.shared_jobs is None:
+            storage = self.fake_storage if self._spec.drain.checkpoints else None
+            self.shared_jobs = SharedJobs(self._spec.drain, storage, self.fake_scheduler, self.clock, 0.0)
+        return self.shared_jobs
+
     def visit(self) -> VisitResult:
         """One visit by a new runner, which takes over from any before it."""
         return visit_node(self.new_visit(), firmware(), PLAIN)
@@ -274,7 +322,8 @@ class Site:
             Change(component=c, current=OLD, desired=NEW, entry=e) for c, e in ((GPU, "gpu"), (SWITCH, "sw"))
         )
         plan = NodePlan(pool="train", rack="r01", model="HGX-H100-8", changes=changes)
-        return Visit(self, self.operation, token, node, plan, held.before if held else before, ("gpu-0001",))  # type: ignore[arg-type]
+        found = held.before if held else before
+        return Visit(self, self.operation, token, node, plan, found, ("gpu-0001",), 3600.0, self.may_stop)  # type: ignore[arg-type]
 
     def state(self) -> NodeState:
         return self._ledger.inventory.node("gpu-0001").state

@@ -144,3 +144,20 @@ def test_a_wrong_key_hides_no_wrong_name_elsewhere() -> None:
 )
 def test_addresses_and_numbers_that_no_machine_can_use_are_faults(right: str, wrong: str, place: str) -> None:
     assert place in faults(GOOD.replace(right, wrong))
+
+
+def test_a_serial_that_two_nodes_have_is_named_with_its_line() -> None:
+    text = faults(GOOD.replace("10.1.0.1}", "10.1.0.1, serial: SN-1}").replace("unit: 3}", "unit: 3, serial: sn-1}"))
+    assert "fleet.yaml:14: nodes[1].serial: sn-1 already belongs to gpu-0001" in text
+
+
+def test_a_serial_that_yaml_takes_for_a_number_wants_quotes() -> None:
+    assert "fleet.yaml:13:" in faults(GOOD.replace("10.1.0.1}", "10.1.0.1, serial: 0123}"))
+    assert "write it in quotes" in faults(GOOD.replace("10.1.0.1}", "10.1.0.1, serial: 1654923000123}"))
+    right = parse_fleet(GOOD.replace("10.1.0.1}", '10.1.0.1, serial: "0123"}'), "fleet.yaml")
+    assert [entry.serial for entry in right.nodes] == ["0123", None]
+
+
+@pytest.mark.parametrize("serial", ['"N/A"', '"To be filled by O.E.M."', '"0000"', '""', '"a\\tb"'])
+def test_what_stands_for_no_serial_is_refused(serial: str) -> None:
+    assert "nodes[0].serial" in faults(GOOD.replace("10.1.0.1}", f"10.1.0.1, serial: {serial}}}"))

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from unit.site_fakes import Site
+from unit.site_fakes import SPEC, Site
 
 from fleet.config import WaveSettings
 from fleet.errors import SchedulerUnreachable
-from fleet.model import NodeState
+from fleet.model import Job, NodeState
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from ledger import ControlVerb, NodeStatus, OperationState, Runner
@@ -55,14 +55,11 @@ class Slots:
     def __init__(self, free: int = 1) -> None:
         self.free, self.asked = free, 0
 
-    def take(self, racks: Sequence[str]) -> list[str | None]:
+    def take(self, racks: Sequence[str]) -> list[bool]:
         self.asked += len(racks)
-        return [f"slot-{self.asked}-{n}" if self.free else None for n, _ in enumerate(racks)]
+        return [bool(self.free)] * len(racks)
 
-    def renew(self, lease: str) -> bool:
-        return True
-
-    def give_back(self, lease: str) -> None:
+    def give_back(self, rack: str) -> None:
         """Nothing is counted."""
 
 
@@ -74,7 +71,10 @@ class Bench:
         ledger = self.site.ledger()
         self.token = ledger.operations.claim(self.site.operation, Runner("lab", 1, 1.0, None))
         plan = SimpleNamespace(
-            policy=SimpleNamespace(pools={"train": SimpleNamespace(waves=settings)}), nodes={NODE: None}
+            policy=SimpleNamespace(pools={"train": SimpleNamespace(waves=settings)}),
+            nodes={NODE: None},
+            drain_seconds=lambda _: 3600.0,
+            may_stop=dict,
         )
         self.run = OperationRun(self.site, self.site.operation, self.token, plan)  # type: ignore[arg-type]
         self.visited: list[str] = []
@@ -186,3 +186,21 @@ def test_a_node_that_left_the_fleet_file_is_skipped(bench: Bench, monkeypatch: p
     row = bench.site.ledger().operations.node_rows(bench.site.operation)[0]
     assert (row.status, row.reason) == (NodeStatus.SKIPPED, f"{NODE} is no longer in the fleet file")
     assert bench.site.state() is NodeState.IN_SERVICE
+
+
+def test_of_later_rounds_only_units_without_work_go_early(tmp_path: Path) -> None:
+    more = SPEC + "".join(
+        f'  - {{name: {name}, rack: r01, pool: train, model: HGX-H100-8, bmc: "https://10.0.0.{n}", ssh: 10.1.0.{n}}}\n'
+        for n, name in enumerate(("gpu-0002", "gpu-0003"), start=2)
+    )
+    site = Site(tmp_path, more)
+    site.ledger().operations.add_nodes(site.operation, [("gpu-0002", 1, 1), ("gpu-0003", 1, 2)])
+    token = site.ledger().operations.claim(site.operation, Runner("lab", 1, 1.0, None))
+    run = OperationRun(site, site.operation, token, SimpleNamespace())  # type: ignore[arg-type, type-var]
+    wave = WAVE.model_copy(update={"units": ((NODE,), ("gpu-0002",), ("gpu-0003",)), "round_units": (1, 2)})
+    job = Job("7", "train", "eva", "RUNNING", ("gpu-0001", "gpu-0002"), 16, 60.0, None, "", "ml", "gpu")
+    site.fake_scheduler.jobs = (job,)
+    dispatcher = Dispatcher(run, wave, lambda _: None, Slots())  # type: ignore[arg-type, return-value]
+    assert dispatcher._offered() == [(NODE,), ("gpu-0003",)]
+    site.ledger().operations.start_node(site.operation, NODE, token)
+    assert dispatcher._offered() == [("gpu-0002",), ("gpu-0003",)]

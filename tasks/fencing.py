@@ -1,0 +1,98 @@
+"""Keeping new jobs from running on updated and other nodes of a pool at once, while a rollout is under way."""
+
+from __future__ import annotations
+
+import threading
+
+from prefect.logging import get_run_logger
+
+from blocks.fleet import Fleet
+from fleet.errors import ConfigurationError, FleetError
+from fleet.fences import fence_name, nodes_to_fence, operation_of
+from fleet.model import NodeState
+from fleet.plan import FirmwarePlan, Wave
+from ledger import NodeStatus, Operation, OperationState
+from tasks.operations import OperationRun
+from tasks.visit import Visit
+
+_SAME = frozenset({NodeStatus.UPDATED, NodeStatus.UNCHANGED})
+
+
+class PoolFence:
+    """The fence of one wave's pool; used by the visits' threads. Nodes that come together go in together."""
+
+    def __init__(self, run: OperationRun[FirmwarePlan], wave: Wave) -> None:
+        self._fences = run.fleet.fences() if run.plan.policy.pools[wave.pool].fence else None
+        self._name = fence_name(wave.pool, run.operation)
+        self._pool = wave.pool
+        self._guard, self._turn = threading.Lock(), threading.Lock()
+        self._fenced: frozenset[str] = frozenset()
+        rows = run.ledger.operations.node_rows(run.operation) if self._fences is not None else ()
+        pool = {node.name for node in run.fleet.spec().inventory() if node.pool == wave.pool}
+        self._new = pool & ({row.node for row in rows if row.status in _SAME} | set(run.plan.current))
+        self._working = pool & {
+            record.name
+            for record in run.ledger.inventory.nodes()
+            if record.state is NodeState.IN_SERVICE or record.operation == run.operation
+        }
+
+    def take_in(self, visit: Visit) -> None:
+        """Before an updated node takes work again. A scheduler that is away is waited for.
+
+        A scheduler that cannot keep nodes apart does not hold the rollout up; the run's log says so, once.
+        """
+        if self._fences is None:
+            return
+        with self._guard:
+            self._new.add(visit.name)
+        with self._turn:
+            if visit.name in self._fenced or self._fences is None:
+                return
+            with self._guard:
+                nodes = frozenset(self._new)
+            fences, wanted = self._fences, nodes_to_fence(nodes, self._working)
+            try:
+                visit.ask_scheduler(lambda: fences.ensure_fence(self._name, wanted))
+                self._fenced = nodes
+            except ConfigurationError as error:
+                self._fences = None
+                text = "pool %s is not fenced: %s; new jobs may span updated and other nodes until it is all updated"
+                get_run_logger().warning(text, self._pool, error.message)
+
+
+def lift_fences(fleet: Fleet) -> list[str]:
+    """Take away the fences of operations that are over; what was done, a line each.
+
+    That of an operation that is done, but left nodes behind that take work, stays until those are updated too: the
+    pool is still of two kinds. That of an aborted operation goes at once.
+    """
+    fences = fleet.fences()
+    if fences is None:
+        return []
+    known = {operation.id: operation for operation in fleet.ledger().operations.list()}
+    said = []
+    try:
+        for name in fences.read_fences():
+            operation = known.get(operation_of(name))
+            if operation is not None and _is_over(fleet, operation, known) and fences.ensure_fence(name, ()):
+                said.append(f"fence {name} is gone: {operation.id} is {operation.state.value}")
+    except FleetError as error:
+        said.append(f"fences cannot be looked at: {error.message}")
+    return said
+
+
+def _is_over(fleet: Fleet, operation: Operation, known: dict[str, Operation]) -> bool:
+    if operation.open:
+        return False
+    return operation.state is not OperationState.DONE or not _left_behind(fleet, operation, known)
+
+
+def _left_behind(fleet: Fleet, operation: Operation, known: dict[str, Operation]) -> bool:
+    """Whether nodes take work that are not as the operation wanted them, and that no later one changed."""
+    ledger = fleet.ledger()
+    for row in ledger.operations.node_rows(operation.id):
+        if row.status not in _SAME and ledger.inventory.node(row.node).state is NodeState.IN_SERVICE:
+            touched = ledger.operations.that_touched(row.node)
+            if not touched or known[touched[0]].created <= operation.created:
+                return True
+    return False
