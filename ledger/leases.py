@@ -118,12 +118,13 @@ class Leases:
         with self._db.read() as connection:
             return tuple(_lease(row) for row in connection.execute(_of_operation, {"operation_id": operation}))
 
-    def set_external_slot(self, node: str, slot: str | None) -> None:
-        """Remember the rack of whose limit in Prefect the node has a slot. Raises LeaseLost without our lease."""
-        change = sa.update(leases).where(leases.c.node == node).values(external_slot=slot)
+    def set_external_slots(self, racks: Mapping[str, str]) -> None:
+        """Remember, by node, the rack of whose limit in Prefect it has a slot. Raises LeaseLost without a lease."""
         with self._db.write() as tx:
-            if not tx.connection.execute(change).rowcount:
-                raise LeaseLost("nobody holds this node", node=node)
+            for node, rack in racks.items():
+                change = sa.update(leases).where(leases.c.node == node).values(external_slot=rack)
+                if not tx.connection.execute(change).rowcount:
+                    raise LeaseLost("nobody holds this node", node=node)
 
     def slots_held(self) -> Counter[str]:
         """Rack → how many slots of its limit in Prefect are held, whatever the operation."""

@@ -150,16 +150,15 @@ class Progress:
         with self._db.read() as connection:
             return tuple(connection.execute(_that_touched, {"node_name": node}).scalars())
 
-    def start_node(self, id: str, node: str, token: int | None = None) -> int:
-        """A visit begins; returns its number. Raises LeaseLost for an old `token`."""
+    def start_nodes(self, id: str, nodes: Sequence[str], token: int | None = None) -> None:
+        """A visit of each begins. Raises LeaseLost for an old `token`."""
         with self._db.write() as tx:
             if token is not None:
                 check_token(tx.connection, id, token)
-            row = _one(tx.connection, id, node)
-            tx.connection.execute(_start, {"operation_id": id, "node_name": node, "now": tx.now})
-            attempt = int(row.attempts) + 1
-            tx.record(id, "operation.node", node, {"status": NodeStatus.RUNNING, "attempt": attempt})
-            return attempt
+            for node in nodes:
+                row = _one(tx.connection, id, node)
+                tx.connection.execute(_start, {"operation_id": id, "node_name": node, "now": tx.now})
+                tx.record(id, "operation.node", node, {"status": NodeStatus.RUNNING, "attempt": int(row.attempts) + 1})
 
     def finish_node(self, id: str, node: str, status: NodeStatus, reason: str, token: int | None = None) -> None:
         """What became of the node. Raises LeaseLost for an old `token`."""

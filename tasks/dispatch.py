@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,12 +24,13 @@ from tasks.operations import AnyRun
 from tasks.slots import RackSlots
 from tasks.visit import Visit
 
+_Granted = tuple[tuple[str, ...], dict[str, Before]]
 Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
 _REFUSED_SECONDS = 10.0  # another operation's node may have come back
 _SETTLES_SECONDS = 60.0  # a returned node is "down" until its scheduler hears from it
-_TOGETHER = 8  # units whose slots are asked for in one request
+_TOGETHER = 16  # units whose slots are asked for in one request
 _SLOT_SECONDS = 15.0  # a rack without a free slot is asked again after this: each try is four audit records
 
 
@@ -54,7 +56,8 @@ class Dispatcher:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._refused: dict[str, Refused] = {}
         self._full: dict[str, tuple[Refused, float]] = {}  # rack → its refusal, and until when it is taken for valid
-        self._granted: list[tuple[tuple[str, ...], dict[str, Before]]] = []  # leased, not begun
+        self._granted: list[_Granted] = []  # leased, not begun
+        self._asked: list[tuple[list[_Granted], list[str], Future[list[bool]]]] = []  # and their slots asked for
         self._noted = float("-inf")  # the look at the scheduler whose cordons are in the ledger
         self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
         self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
@@ -126,7 +129,8 @@ class Dispatcher:
             try:
                 self._try_all()
             finally:
-                self._begin_granted()
+                self._ask_for_slots()
+                self._begin_asked(wait=True)
         except SchedulerUnreachable as error:  # never to be read as "nobody is cordoned, nothing runs"
             self._wait_for(ReasonKind.HEALTH, f"scheduler does not answer: {error.message}")
         else:
@@ -209,30 +213,36 @@ class Dispatcher:
         assert isinstance(answer, Granted)
         self._granted.append((unit, before))
         if len(self._granted) >= _TOGETHER:
-            self._begin_granted()
+            self._ask_for_slots()
+        self._begin_asked(wait=False)
         return None
 
-    def _begin_granted(self) -> None:
-        """Take the slots of the units that were leased, and begin the visits of those that have all of theirs.
+    def _ask_for_slots(self) -> None:
+        """Ask for the slots of the units that were leased; the next few are leased meanwhile.
 
         The ledger knows of a slot before the server does: what a dead runner held can be told from it.
         """
         granted, self._granted = self._granted, []
-        nodes = [node for unit, _ in granted for node in unit]
-        for node in nodes:
-            self._held[node] = self._inventory[node].rack
-            self._run.ledger.leases.set_external_slot(node, self._held[node])
-        has = dict(zip(nodes, self._slots.take([self._held[node] for node in nodes]), strict=True))
-        for unit, before in granted:
-            missing = [node for node in unit if not has[node]]
-            if not missing:
-                for node in unit:
-                    self._start(node, unit, before[node])
-                continue
-            for node in missing:  # a person lowered it, or nobody answers: it is waited for
-                self._slotless[self._held.pop(node)] = self._run.fleet.clock.monotonic() + _SLOT_SECONDS
-            self._let_go(unit)
-            self._waits = True
+        if granted:
+            racks = {node: self._inventory[node].rack for unit, _ in granted for node in unit}
+            self._held |= racks
+            self._run.ledger.leases.set_external_slots(racks)
+            self._asked.append((granted, list(racks), self._slots.take(list(racks.values()))))
+
+    def _begin_asked(self, wait: bool) -> None:
+        """Begin the visits of the units that have all of their slots; with `wait` also of those asked for just now."""
+        while self._asked and (wait or self._asked[0][2].done()):
+            granted, nodes, answer = self._asked.pop(0)
+            has = dict(zip(nodes, answer.result(), strict=True))
+            complete = [(unit, before) for unit, before in granted if all(has[node] for node in unit)]
+            self._start([(node, unit, before[node]) for unit, before in complete for node in unit])
+            for unit, _ in granted:
+                missing = [node for node in unit if not has[node]]
+                for node in missing:  # a person lowered it, or nobody answers: it is waited for
+                    self._slotless[self._held.pop(node)] = self._run.fleet.clock.monotonic() + _SLOT_SECONDS
+                if missing:
+                    self._let_go(unit)
+                    self._waits = True
 
     def _let_go(self, unit: tuple[str, ...]) -> None:
         for node in unit:
@@ -241,16 +251,19 @@ class Dispatcher:
                 self._slots.give_back(slot)
             self._run.ledger.leases.release(self._run.operation, self._run.token, node)
 
-    def _start(self, node: str, unit: tuple[str, ...], before: Before) -> None:
+    def _start(self, visits: Sequence[tuple[str, tuple[str, ...], Before]]) -> None:
+        """Begin visits: (node, its unit, what was there before)."""
+        if not visits:
+            return
         run = self._run
-        run.ledger.operations.start_node(run.operation, node, run.token)
-        entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
-        plan = run.plan.nodes[node]
+        run.ledger.operations.start_nodes(run.operation, [node for node, _, _ in visits], run.token)
         drain_seconds, may_stop = run.plan.drain_seconds(self._wave.pool), run.plan.may_stop()
-        visit = Visit(run.fleet, run.operation, run.token, entry, plan, before, unit, drain_seconds, may_stop)
-        future = self._submit(visit)
-        self._running[node] = future
-        future.add_done_callback(lambda _: self._ended.put(node))
+        for node, unit, before in visits:
+            entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
+            plan = run.plan.nodes[node]
+            visit = Visit(run.fleet, run.operation, run.token, entry, plan, before, unit, drain_seconds, may_stop)
+            self._running[node] = future = self._submit(visit)
+            future.add_done_callback(lambda _, name=node: self._ended.put(name))  # type: ignore[misc]
 
     def _take_up_nodes_in_hand(self) -> None:
         """Carry on with the nodes that an earlier runner of this operation had leased.
@@ -269,7 +282,7 @@ class Dispatcher:
             if open_nodes[lease.node] != self._wave.number:
                 continue
             unit = next(unit for unit in self._wave.units if lease.node in unit)
-            self._start(lease.node, unit, lease.before)
+            self._start([(lease.node, unit, lease.before)])
 
     def _collect(self) -> None:
         """Wait for a visit to end, then take in every one that has; a future's state would ask the server."""

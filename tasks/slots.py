@@ -8,9 +8,10 @@ it has one: the reconciler brings the server's count in step with that.
 
 from __future__ import annotations
 
+import queue
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
@@ -32,6 +33,7 @@ class RackSlots:
 
     def __init__(self) -> None:
         self._client: SyncPrefectClient = get_client(sync_client=True)
+        self._returned: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._requests = ThreadPoolExecutor(1, thread_name_prefix="rack-slots")
 
     def __enter__(self) -> RackSlots:
@@ -42,13 +44,17 @@ class RackSlots:
         self._requests.shutdown()
         self._client.__exit__(None, None, None)
 
-    def take(self, racks: Sequence[str]) -> list[bool]:
-        """A slot for each entry: False where its rack's limit is used up, missing, or nobody answers."""
-        return self._requests.submit(self._take, racks).result()
+    def take(self, racks: Sequence[str]) -> Future[list[bool]]:
+        """A slot for each entry: False where its rack's limit is used up, missing, or nobody answers.
+
+        In a burst the server takes up to a second for it; the caller has something else to do meanwhile.
+        """
+        return self._requests.submit(self._take, racks)
 
     def give_back(self, rack: str) -> None:
-        """Free one slot a little later; where nobody can be told, `mend` will."""
-        self._requests.submit(self._give_back, rack)
+        """Free one slot a little later; where nobody can be told, the reconciler will."""
+        self._returned.put(rack)
+        self._requests.submit(self._give_back)
 
     def wrong(self, held: Mapping[str, int], racks: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Racks whose limit counts other slots as taken than are `held`: (taken, held). Empty where nobody answers."""
@@ -91,9 +97,16 @@ class RackSlots:
             raise
         return [str(limit["name"]) for limit in answer.json()]
 
-    def _give_back(self, rack: str) -> None:
-        with suppress(httpx.HTTPError):
-            self._client.release_concurrency_slots([f"{PREFIX}{rack}"], 1, 60.0)
+    def _give_back(self) -> None:
+        """All that were returned by now, in as few requests as they allow: nodes of many racks end together."""
+        returned: Counter[str] = Counter()
+        with suppress(queue.Empty):
+            while True:
+                returned[self._returned.get_nowait()] += 1
+        while returned:
+            with suppress(httpx.HTTPError):
+                self._client.release_concurrency_slots([f"{PREFIX}{rack}" for rack in sorted(returned)], 1, 60.0)
+            returned = Counter({rack: count - 1 for rack, count in returned.items() if count > 1})
 
     def _limits(self) -> list[GlobalConcurrencyLimitResponse]:
         found: list[GlobalConcurrencyLimitResponse] = []

@@ -69,7 +69,7 @@ class CliSite(Clients):
         ident = ledger.operations.create("firmware_rollout", plan.to_json(), plan.digest, "tester").id
         ledger.operations.add_nodes(ident, [("gpu-0001", 1, 0)])
         if status is not NodeStatus.PENDING:
-            ledger.operations.start_node(ident, "gpu-0001")
+            ledger.operations.start_nodes(ident, ["gpu-0001"])
             ledger.operations.finish_node(ident, "gpu-0001", status, "")
         return ident
 

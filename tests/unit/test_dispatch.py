@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,9 +56,11 @@ class Slots:
     def __init__(self, free: int = 1) -> None:
         self.free, self.asked = free, 0
 
-    def take(self, racks: Sequence[str]) -> list[bool]:
+    def take(self, racks: Sequence[str]) -> Future[list[bool]]:
         self.asked += len(racks)
-        return [bool(self.free)] * len(racks)
+        answer: Future[list[bool]] = Future()
+        answer.set_result([bool(self.free)] * len(racks))
+        return answer
 
     def give_back(self, rack: str) -> None:
         """Nothing is counted."""
@@ -202,5 +205,5 @@ def test_of_later_rounds_only_units_without_work_go_early(tmp_path: Path) -> Non
     site.fake_scheduler.jobs = (job,)
     dispatcher = Dispatcher(run, wave, lambda _: None, Slots())  # type: ignore[arg-type, return-value]
     assert dispatcher._offered() == [(NODE,), ("gpu-0003",)]
-    site.ledger().operations.start_node(site.operation, NODE, token)
+    site.ledger().operations.start_nodes(site.operation, [NODE], token)
     assert dispatcher._offered() == [("gpu-0002",), ("gpu-0003",)]

@@ -222,10 +222,10 @@ def test_a_waiting_node_says_why(ledger: Ledger) -> None:
 def test_the_external_slot_is_kept_with_the_lease(ledger: Ledger) -> None:
     fleet_of(ledger, {"r1": 1})
     take(ledger, running(ledger), "r1-0")
-    ledger.leases.set_external_slot("r1-0", "r1")
+    ledger.leases.set_external_slots({"r1-0": "r1"})
     lease = ledger.leases.lease("r1-0")
     assert lease is not None
     assert lease.external_slot == "r1"
     assert ledger.leases.slots_held() == {"r1": 1}
     with pytest.raises(LeaseLost):
-        ledger.leases.set_external_slot("r1-1", "r1")
+        ledger.leases.set_external_slots({"r1-1": "r1"})

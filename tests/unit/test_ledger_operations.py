@@ -93,20 +93,21 @@ def test_the_nodes_of_an_operation_keep_their_order_and_count_visits(ledger: Led
     id, token = running(ledger)
     ledger.operations.add_nodes(id, [("r1-2", 1, 0), ("r1-0", 1, 1), ("r1-1", 2, 0)])
     assert [row.node for row in ledger.operations.node_rows(id)] == ["r1-2", "r1-0", "r1-1"]
-    assert ledger.operations.start_node(id, "r1-0", token) == 1
-    assert ledger.operations.start_node(id, "r1-0", token) == 2
+    for visits in (1, 2):
+        ledger.operations.start_nodes(id, ["r1-0"], token)
+        assert next(row.attempts for row in ledger.operations.node_rows(id) if row.node == "r1-0") == visits
     ledger.operations.finish_node(id, "r1-0", NodeStatus.FAILED, "no answer", token)
     row = ledger.operations.node_rows(id, wave=1)[1]
     assert (row.status, row.reason, row.attempts) == (NodeStatus.FAILED, "no answer", 2)
     with pytest.raises(PreconditionError, match="not a node of"):
-        ledger.operations.start_node(id, "r1-3", token)
+        ledger.operations.start_nodes(id, ["r1-3"], token)
 
 
 def test_adding_nodes_again_moves_only_those_not_begun(ledger: Ledger) -> None:
     fleet_of(ledger, {"r1": 4})
     id, token = running(ledger)
     ledger.operations.add_nodes(id, [("r1-0", 1, 0), ("r1-1", 1, 1)])
-    ledger.operations.start_node(id, "r1-0", token)
+    ledger.operations.start_nodes(id, ["r1-0"], token)
     ledger.operations.add_nodes(id, [("r1-0", 3, 0), ("r1-1", 3, 1), ("r1-2", 3, 2)])
     assert [(row.node, row.wave) for row in ledger.operations.node_rows(id)] == [
         ("r1-0", 1),
@@ -122,7 +123,7 @@ def test_waiting_texts_end_when_the_visit_begins(ledger: Ledger) -> None:
     ledger.operations.say(id, "r1-0", "rack r1")
     ledger.operations.say(id, "r1-1", "window")
     assert [row.waiting_for for row in ledger.operations.node_rows(id)] == ["rack r1", "window"]
-    ledger.operations.start_node(id, "r1-0", token)
+    ledger.operations.start_nodes(id, ["r1-0"], token)
     assert [row.waiting_for for row in ledger.operations.node_rows(id)] == [None, "window"]
 
 
