@@ -126,6 +126,16 @@ class Inventory:
             if "left_at" in values and values["left_at"] is not None:
                 trip_if_over(tx, row.pool)
 
+    def states(self, names: Sequence[str]) -> dict[str, NodeState]:
+        """Each node's state now. Raises PreconditionError for one that is not known."""
+        query = sa.select(nodes.c.name, nodes.c.state).where(nodes.c.name.in_(names))
+        with self._db.read() as connection:
+            found = {row.name: NodeState(row.state) for row in connection.execute(query)}
+        for name in names:
+            if name not in found:
+                raise PreconditionError("the ledger knows no such node", node=name)
+        return found
+
     def record_cordons(self, cordons: Mapping[str, str], settled_by: datetime | None = None) -> None:
         """Which nodes other people cordoned, as name → who and why; all others are taken as not cordoned.
 

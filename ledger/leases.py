@@ -58,38 +58,30 @@ class Leases:
         audited: it is asked for again and again. Raises LeaseLost when another runner took over, and
         PreconditionError for a node that is not in the fleet file.
         """
+        return self.acquire_each(operation, token, [(unit, before)])[0]
+
+    def acquire_each(
+        self, operation: str, token: int, units: Sequence[tuple[Sequence[str], Mapping[str, Before]]]
+    ) -> list[Granted | Refused]:
+        """As `acquire`, for several units one after the other in one transaction: a turn to write is waited for."""
         with self._db.write() as tx:
             plan = check_token(tx.connection, operation, token)
-            standing = read_nodes(tx.connection, unit)
-            if all(node.leased_by == operation for node in standing.values()):
-                return Granted(tuple(dict.fromkeys(unit)))
-            views = {
-                pool: breakers.trip_if_over(tx, pool) for pool in sorted({node.pool for node in standing.values()})
-            }
-            answer = decide(budget_view(tx.connection, operation, standing, views), unit)
-            if isinstance(answer, Granted):
-                for name in answer.fresh:
-                    _take(tx, operation, standing[name], before[name])
-                evidence = {"unit": list(answer.nodes), "plan": plan}
-                for name in answer.fresh:
-                    found = {"cordoned": before[name].cordoned, "reason": before[name].reason}
-                    found |= {"by": before[name].reason_by, "state": before[name].state}
-                    tx.record(f"{operation}#{token}", "lease.acquire", name, {**evidence, "before": found})
-            return answer
+            return [_acquire(tx, operation, token, plan, unit, before) for unit, before in units]
 
-    def release(self, operation: str, token: int, node: str) -> None:
-        """Give the node up; once more does nothing.
+    def release(self, operation: str, token: int, *names: str) -> None:
+        """Give nodes up; once more does nothing.
 
-        Raises LeaseLost when another runner took over or another operation owns the node.
+        Raises LeaseLost when another runner took over or another operation owns one of them.
         """
         with self._db.write() as tx:
-            row = tx.connection.execute(_one, {"node_name": node}).one_or_none()
-            if row is None:
-                check_token(tx.connection, operation, token)
-                return
-            plan = check_lease(tx.connection, operation, token, node)
-            _give_up(tx, row)
-            tx.record(f"{operation}#{token}", "lease.release", node, {"plan": plan})
+            for node in names:
+                row = tx.connection.execute(_one, {"node_name": node}).one_or_none()
+                if row is None:
+                    check_token(tx.connection, operation, token)
+                    continue
+                plan = check_lease(tx.connection, operation, token, node)
+                _give_up(tx, row)
+                tx.record(f"{operation}#{token}", "lease.release", node, {"plan": plan})
 
     def take_back(self, node: str, actor: str, reason: str) -> Lease | None:
         """A person takes the node out of the operation's hands; the lease that ended, None where none was.
@@ -152,6 +144,25 @@ class Leases:
         """Why the node stands where it stands and what it waits for, a line each."""
         with self._db.read() as connection:
             return explain(connection, node, self._db.clock.now())
+
+
+def _acquire(
+    tx: Transaction, operation: str, token: int, plan: str, unit: Sequence[str], before: Mapping[str, Before]
+) -> Granted | Refused:
+    standing = read_nodes(tx.connection, unit)
+    if all(node.leased_by == operation for node in standing.values()):
+        return Granted(tuple(dict.fromkeys(unit)))
+    views = {pool: breakers.trip_if_over(tx, pool) for pool in sorted({node.pool for node in standing.values()})}
+    answer = decide(budget_view(tx.connection, operation, standing, views), unit)
+    if isinstance(answer, Granted):
+        for name in answer.fresh:
+            _take(tx, operation, standing[name], before[name])
+        evidence = {"unit": list(answer.nodes), "plan": plan}
+        for name in answer.fresh:
+            found = {"cordoned": before[name].cordoned, "reason": before[name].reason}
+            found |= {"by": before[name].reason_by, "state": before[name].state}
+            tx.record(f"{operation}#{token}", "lease.acquire", name, {**evidence, "before": found})
+    return answer
 
 
 def _take(tx: Transaction, operation: str, node: Standing, before: Before) -> None:

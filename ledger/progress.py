@@ -162,17 +162,22 @@ class Progress:
 
     def finish_node(self, id: str, node: str, status: NodeStatus, reason: str, token: int | None = None) -> None:
         """What became of the node. Raises LeaseLost for an old `token`."""
+        self.finish_nodes(id, [(node, status, reason)], token)
+
+    def finish_nodes(self, id: str, ends: Sequence[tuple[str, NodeStatus, str]], token: int | None = None) -> None:
+        """What became of several nodes, as (node, status, reason). Raises LeaseLost for an old `token`."""
         with self._db.write() as tx:
             if token is not None:
                 check_token(tx.connection, id, token)
-            row = _one(tx.connection, id, node)
-            if (row.status, row.reason) == (status, reason):
-                return
-            values = {"new_status": status, "new_reason": reason, "now": tx.now}
-            tx.connection.execute(_finish, {"operation_id": id, "node_name": node, **values})
-            if status is not NodeStatus.PENDING:
-                note_progress(tx.connection, id)
-            tx.record(id, "operation.node", node, {"status": status, "reason": reason})
+            for node, status, reason in ends:
+                row = _one(tx.connection, id, node)
+                if (row.status, row.reason) == (status, reason):
+                    continue
+                values = {"new_status": status, "new_reason": reason, "now": tx.now}
+                tx.connection.execute(_finish, {"operation_id": id, "node_name": node, **values})
+                if status is not NodeStatus.PENDING:
+                    note_progress(tx.connection, id)
+                tx.record(id, "operation.node", node, {"status": status, "reason": reason})
 
     def say(self, id: str, node: str, text: str) -> None:
         """What one node waits for now."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from datetime import timedelta
 
 from prefect.futures import PrefectFuture
 
-from fleet.budget import Granted, Refused
+from fleet.budget import Refused
 from fleet.errors import SchedulerUnreachable
 from fleet.ownership import Before
 from fleet.plan import Wave
@@ -51,6 +52,7 @@ class Dispatcher:
         self._submit = submit
         self._slots = slots
         self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
+        self._limits = {rack: max(1, limit) for rack, limit in run.fleet.spec().rack_limits().items()}
         self._running: dict[str, PrefectFuture[VisitResult]] = {}
         self._held: dict[str, str] = {}  # node → rack of which it has a slot
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -152,17 +154,28 @@ class Dispatcher:
         self._run.set_state(OperationState.WAITING, kind, f"wave {self._wave.number}: {text}")
 
     def _try_all(self) -> None:
+        """Ask the budget for the units that may fit, some together: each turn to write to the ledger is waited for."""
+        asked: Counter[str] = Counter()
+        together: list[tuple[str, ...]] = []
         for unit in self._offered():
             if self._leave_out_unknown(unit):
                 continue
             racks = {self._inventory[node].rack for node in unit}
-            if racks & self._refused.keys():
-                continue
-            refused = self._no_slot_yet(racks) or self._still_full(racks) or self._try(unit)
+            if racks & self._refused.keys() or any(asked[rack] >= self._limits.get(rack, 1) for rack in racks):
+                continue  # no more of a rack can be granted in one pass than it has room for
+            refused = self._no_slot_yet(racks) or self._still_full(racks)
             if refused is not None:
                 self._refused |= dict.fromkeys(racks, refused)
-                if refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER:
+                if _holds_all(refused):
+                    break
+                continue
+            asked.update(racks)
+            together.append(unit)
+            if len(together) == _TOGETHER:
+                if not self._try(together):
                     return
+                together = []
+        self._try(together)
 
     def _offered(self) -> list[tuple[str, ...]]:
         """The pending units of the first round that has any, and of later rounds those without work.
@@ -201,21 +214,27 @@ class Dispatcher:
         self._waits = True
         return Refused(ReasonKind.BUDGET, f"rack {rack}: its limit in the Prefect UI is used up")
 
-    def _try(self, unit: tuple[str, ...]) -> Refused | None:
-        """Lease the unit; it is begun with the next few. The refusal where the budget has no room for it."""
+    def _try(self, units: Sequence[tuple[str, ...]]) -> bool:
+        """Lease the units that the budget has room for; False where it has none for any other either."""
+        if not units:
+            return True
         run = self._run
-        before = before_now(run, unit)
-        answer = run.ledger.leases.acquire(run.operation, run.token, unit, before)
-        if isinstance(answer, Refused):
-            until = run.fleet.clock.monotonic() + _REFUSED_SECONDS
-            self._full |= dict.fromkeys({self._inventory[node].rack for node in unit}, (answer, until))
-            return answer
-        assert isinstance(answer, Granted)
-        self._granted.append((unit, before))
-        if len(self._granted) >= _TOGETHER:
-            self._ask_for_slots()
+        before = before_now(run, [node for unit in units for node in unit])
+        wanted = [(unit, {node: before[node] for node in unit}) for unit in units]
+        goes_on = True
+        for (unit, was), answer in zip(
+            wanted, run.ledger.leases.acquire_each(run.operation, run.token, wanted), strict=True
+        ):
+            if isinstance(answer, Refused):
+                racks = {self._inventory[node].rack for node in unit}
+                self._refused |= dict.fromkeys(racks, answer)
+                self._full |= dict.fromkeys(racks, (answer, run.fleet.clock.monotonic() + _REFUSED_SECONDS))
+                goes_on = goes_on and not _holds_all(answer)
+            else:
+                self._granted.append((unit, was))
+        self._ask_for_slots()
         self._begin_asked(wait=False)
-        return None
+        return goes_on
 
     def _ask_for_slots(self) -> None:
         """Ask for the slots of the units that were leased; the next few are leased meanwhile.
@@ -249,7 +268,7 @@ class Dispatcher:
             slot = self._held.pop(node, None)
             if slot is not None:
                 self._slots.give_back(slot)
-            self._run.ledger.leases.release(self._run.operation, self._run.token, node)
+        self._run.ledger.leases.release(self._run.operation, self._run.token, *unit)
 
     def _start(self, visits: Sequence[tuple[str, tuple[str, ...], Before]]) -> None:
         """Begin visits: (node, its unit, what was there before)."""
@@ -291,22 +310,30 @@ class Dispatcher:
             ended.append(self._ended.get(timeout=_PASS_SECONDS))
             while True:
                 ended.append(self._ended.get_nowait())
-        for node in ended:
-            self._take_in(node, self._running.pop(node).result(raise_on_failure=True))
+        results = [(node, self._running.pop(node).result(raise_on_failure=True)) for node in ended]
+        if results:
+            self._take_in(results)
 
-    def _take_in(self, node: str, result: VisitResult) -> None:
+    def _take_in(self, results: Sequence[tuple[str, VisitResult]]) -> None:
         run = self._run
-        run.ledger.operations.finish_node(run.operation, node, result.status, result.reason, run.token)
-        self._let_go((node,))
-        rack = self._inventory[node].rack if node in self._inventory else None
-        # its rack has room now; and any domain or pool that spans racks may have
-        self._full = {r: full for r, full in self._full.items() if r != rack and full[0].text.startswith("rack ")}
+        ends = [(node, result.status, result.reason) for node, result in results]
+        run.ledger.operations.finish_nodes(run.operation, ends, run.token)
+        nodes = tuple(node for node, _ in results)
+        self._let_go(nodes)
+        racks = {self._inventory[node].rack for node in nodes if node in self._inventory}
+        # these racks have room now; and any domain or pool that spans racks may have
+        self._full = {r: full for r, full in self._full.items() if r not in racks and full[0].text.startswith("rack ")}
 
 
-def before_now(run: AnyRun, unit: Iterable[str]) -> dict[str, Before]:
+def _holds_all(refused: Refused) -> bool:
+    """Whether no other unit of the pool would be let out either."""
+    return refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER
+
+
+def before_now(run: AnyRun, names: Sequence[str]) -> dict[str, Before]:
     """Each node as it is now, before the operation touches it."""
     seen = run.fleet.scheduler().look().nodes
-    states = {name: run.ledger.inventory.node(name).state for name in unit}
+    states = run.ledger.inventory.states(names)
     return {
         name: Before(
             cordoned=name in seen and seen[name].cordoned,

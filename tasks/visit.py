@@ -17,6 +17,8 @@ from ledger import ControlVerb, Entry, Ledger, NodeStatus, Outcome
 
 T = TypeVar("T")
 
+_SAYS_EACH_SECONDS = 3.0
+
 
 class Visit:
     """Not a dataclass on purpose: Prefect walks into dataclasses that are passed to tasks."""
@@ -43,6 +45,7 @@ class Visit:
         self.drain_seconds = drain_seconds  # from its cordon until its work must have left
         self.may_stop = may_stop  # jobs whose loss of so many GPU-hours was approved
         self._said = ""
+        self._said_at = float("-inf")
         self._bmc: Bmc | None = None
         self._first: int | None = None  # journal entries before it belong to a visit that was given back
 
@@ -74,9 +77,10 @@ class Visit:
         return f"gpufleet[{self.operation}]"
 
     def say(self, waiting_for: str) -> None:
-        """What `gpufleet why` answers for this node now."""
-        if waiting_for != self._said:
-            self._said = waiting_for
+        """What `gpufleet why` answers for this node now; not more often than people read, as each is a write."""
+        now = self.fleet.clock.monotonic()
+        if waiting_for != self._said and now - self._said_at >= _SAYS_EACH_SECONDS:
+            self._said, self._said_at = waiting_for, now
             self.ledger.operations.say(self.operation, self.name, waiting_for)
 
     def ask_scheduler(self, ask: Callable[[], T]) -> T:
