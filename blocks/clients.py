@@ -80,12 +80,12 @@ class Clients:
             return self._fences
 
     def jobs(self) -> SharedJobs:
-        scheduler, storage = self.scheduler(), self._storage()
-        with self._lock:
-            if self._jobs is None:
-                poll = self.spec.scheduler.poll_seconds
-                self._jobs = SharedJobs(self.spec.drain, storage, scheduler, self.clock, poll)
-            return self._jobs
+        if self._jobs is None:
+            scheduler, storage, poll = self.scheduler(), self._storage(), self.spec.scheduler.poll_seconds
+            with self._lock:
+                if self._jobs is None:
+                    self._jobs = SharedJobs(self.spec.drain, storage, scheduler, self.clock, poll)
+        return self._jobs
 
     def _storage(self) -> CheckpointStorage | None:
         settings = self.spec.drain.checkpoints

@@ -40,7 +40,8 @@ class SharedJobs:
         self._environments: dict[str, dict[str, str] | None] = {}
         self._read: dict[str, tuple[float, NewestCheckpoint]] = {}
         self._away: tuple[float, UnknownCheckpoint] | None = None
-        self._decided: dict[tuple[str, str], tuple[float, Decision]] = {}
+        self._decided: dict[tuple[str, str, datetime], tuple[float, Decision]] = {}
+        self._unaskable: set[int] = set()
 
     @property
     def reads_checkpoints(self) -> bool:
@@ -72,14 +73,21 @@ class SharedJobs:
                 kept = self._read[job.id] = self._clock.monotonic(), self._read_storage(self._storage, said)
         return kept[1]
 
-    def decided(self, operation: str, job: str) -> Decision | None:
-        """The operation's last decision about the job, where it is not older than the scheduler's poll time."""
-        kept = self._decided.get((operation, job))
+    def decided(self, operation: str, job: str, deadline: datetime) -> Decision | None:
+        """The operation's last decision for this deadline, where it is not older than the scheduler's poll time."""
+        kept = self._decided.get((operation, job, deadline))
         fresh = kept is not None and self._clock.monotonic() - kept[0] < self._poll_seconds
         return kept[1] if kept is not None and fresh else None
 
-    def keep(self, operation: str, decision: Decision) -> None:
-        self._decided[operation, decision.job] = self._clock.monotonic(), decision
+    def keep(self, operation: str, deadline: datetime, decision: Decision) -> None:
+        self._decided[operation, decision.job, deadline] = self._clock.monotonic(), decision
+
+    def refuses_signals(self, ask: int) -> bool:
+        """Whether the scheduler did not take the signal for this run of a job: it is not tried at each look."""
+        return ask in self._unaskable
+
+    def note_refused_signal(self, ask: int) -> None:
+        self._unaskable.add(ask)
 
     def _environment(self, job: str) -> dict[str, str] | None:
         with self.lock(job):

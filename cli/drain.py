@@ -37,7 +37,7 @@ def drain(
     deadline: Annotated[str, typer.Option("--deadline", help="From each node's cordon: 6h, 90m, 2d.")] = "6h",
     until_checkpoint: Annotated[
         bool,
-        typer.Option("--until-checkpoint", help="Refuse unless checkpoints can be read: never wait for ends alone."),
+        typer.Option("--until-checkpoint", help="Refuse where the fleet file names no storage of checkpoints."),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Stop the jobs at once; needs an approval that shows what they lose.")
@@ -113,7 +113,7 @@ def undrain(
     drained: then none is touched; 8 you said no.
     """
     opened = open_fleet(fleet)  # before anything imports Prefect: it reads its settings once
-    from tasks.draining import plan_undrain, undrain_node
+    from tasks.draining import plan_undrain, undrain_nodes
 
     found = plan_undrain(opened, expand(nodes))
     refused = [f"{one.node} {one.why_not}" for one in found if one.why_not is not None]
@@ -129,8 +129,7 @@ def undrain(
     if not plan:
         if not yes and not typer.confirm(f"Give {counted(len(found), 'node')} back?", err=as_json):
             raise typer.Exit(REFUSED)
-        for one in found:
-            undrain_node(opened, one, actor(), reason)
+        undrain_nodes(opened, found, actor(), reason)
     if as_json:
         print_json({"nodes": [{"node": one.node, "keeps_cordon": one.keeps_cordon} for one in found], "done": not plan})
 

@@ -187,6 +187,8 @@ _Chosen = tuple[Choice, datetime | None, datetime | None, str]
 
 
 def _choose(case: _Case) -> _Chosen:
+    if case.job.state == "COMPLETING" and case.now >= case.last_moment:
+        return Choice.ASK_PERSON, None, None, "is ending, and does not end: a person must look at its node"
     if case.job.state == "COMPLETING":
         return Choice.WAIT_FOR_END, case.last_moment, case.now, "is ending"
     if case.policy.consent is False:

@@ -157,7 +157,9 @@ class Pool(Strict):
     capacity_floor: Share = Field(0.85, description="share of the pool's nodes that must stay in service")
     rack_limit: int = Field(2, ge=1, description="nodes of one rack out of service together")
     domain_limit: int = Field(1, ge=1, description="NVLink or power domains disturbed together in one rack")
-    fence: bool = Field(True, description="while the pool is of two kinds, no new job runs on both")
+    fence: bool | None = Field(
+        None, description="while the pool is of two kinds, no new job runs on both; none: with Slurm only"
+    )
     breaker: Breaker = Breaker()
     waves: WaveSettings = WaveSettings()
     gate: GatePolicy | None = Field(None, description="default: the fleet's gate")

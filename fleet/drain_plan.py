@@ -11,7 +11,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from fleet.checkpoints import Choice, Decision
-from fleet.config import FleetSpec
+from fleet.config import FleetSpec, GatePolicy
+from fleet.errors import ConfigurationError
 from fleet.model import Job, Node
 from fleet.plan import NodePlan, OperationPlan, Policy, Wave, policy_of
 from fleet.waves import max_out
@@ -78,7 +79,10 @@ def plan_drain(
     reason: str,
     forced: bool,
 ) -> DrainPlan:
-    """A wave for each pool; idle nodes first in it. Maintenance windows do not hold a drain that a person asks for."""
+    """A wave for each pool; idle nodes first in it. Maintenance windows do not hold a drain that a person asks for.
+
+    Raises ConfigurationError for a forced drain that nobody could approve.
+    """
     busy = {name for found in jobs for name in found.job.nodes}
     pools = tuple(sorted({node.pool for node in nodes}))
     policy = policy_of(spec, pools)
@@ -87,6 +91,8 @@ def plan_drain(
         for name, pool in policy.pools.items()
     }
     policy = policy.model_copy(update={"pools": open_pools})
+    if forced:
+        policy = policy.model_copy(update={"gates": {pool: _asks(pool, gate) for pool, gate in policy.gates.items()}})
     ordered = sorted(nodes, key=lambda node: (node.name in busy, node.name))
     told = tuple(_job(found) for found in jobs)
     losses = [job.lost_gpu_hours for job in told]
@@ -106,6 +112,15 @@ def plan_drain(
         forced=forced,
         jobs=told,
     )
+
+
+def _asks(pool: str, gate: GatePolicy) -> GatePolicy:
+    """A gate that needs somebody. Raises ConfigurationError where nobody may approve."""
+    if gate.allowed_signers is None and not gate.unsigned:
+        raise ConfigurationError(
+            f"nobody may approve that jobs of pool {pool} are stopped: set pools.{pool}.gate.allowed_signers"
+        )
+    return gate.model_copy(update={"required": max(1, gate.required)})
 
 
 def _job(found: JobFound) -> DrainedJob:
@@ -158,6 +173,12 @@ def describe_drain(plan: DrainPlan) -> list[str]:
         f"each node has {hours:g} h from its cordon; then it goes back and its jobs' owners are to be asked",
         f"stopping every job now would lose: {loss}",
     ]
+    room = sum(wave.out_at_most for wave in plan.waves)
+    if room < len(plan.nodes):
+        lines.append(
+            f"racks and floors let at most {room} of them be out together: with those drained the operation halts, and "
+            "goes on by `gpufleet resume` once some were given back"
+        )
     if plan.forced:
         lines[2] = (
             "FORCED: every job below is stopped at once, requeued where it may be; needs an approval of this plan"

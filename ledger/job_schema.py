@@ -20,6 +20,8 @@ job_asks = sa.Table(
     sa.Column("signalled_at", Time),
     sa.Column("signal", sa.Text),
     sa.Column("released_at", Time),
+    sa.Column("released", sa.Text),
+    sa.Column("confirmed_at", Time),
     sa.Index("job_asks_by_job", "operation", "job"),
 )
 
@@ -32,6 +34,7 @@ job_disturbances = sa.Table(
     sa.Column("owner", Words, nullable=False),
     sa.Column("name", Words, nullable=False),
     sa.Column("operation", sa.Text, sa.ForeignKey("operations.id"), nullable=False),
+    sa.Column("ask", _Id, sa.ForeignKey("job_asks.id"), nullable=False),
     sa.Column("at", Time, nullable=False),
     sa.Column("how", sa.Text, nullable=False),
     sa.Column("gpus", sa.Integer),

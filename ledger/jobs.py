@@ -20,12 +20,16 @@ from ledger.fencing import check_token
 from ledger.job_schema import job_asks, job_consents, job_disturbances
 from ledger.schema import TableRow
 
+_AT_ONCE = 500  # names in one query
 _SAME_RUN = timedelta(seconds=30)  # schedulers round start times, and clocks differ
 
 
 @dataclass(frozen=True, slots=True)
 class JobAsk:
-    """What one operation said to one run of a job. `before` is the newest checkpoint then, as it was written."""
+    """What one operation said to one run of a job. `before` is the newest checkpoint then, as it was written.
+
+    `released` is how it was about to be stopped at `released_at`; `confirmed_at` is when the scheduler had taken that.
+    """
 
     id: int
     operation: str
@@ -35,6 +39,8 @@ class JobAsk:
     signalled_at: datetime | None
     signal: str | None
     released_at: datetime | None
+    released: str | None
+    confirmed_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +124,10 @@ class Jobs:
         change = sa.update(job_asks).where(job_asks.c.id == ask.id, job_asks.c.released_at.is_(None))
         with self._db.write() as tx:
             check_token(tx.connection, ask.operation, token)
-            if not tx.connection.execute(change.values(released_at=tx.now)).rowcount:
+            if not tx.connection.execute(change.values(released_at=tx.now, released=how)).rowcount:
                 return False
             values = {
+                "ask": ask.id,
                 "job": job.id,
                 "owner": job.user,
                 "name": job.name,
@@ -135,6 +142,21 @@ class Jobs:
             tx.record(f"{ask.operation}#{token}", "job.release", job.id, detail)
             return True
 
+    def confirm_release(self, ask: JobAsk, token: int) -> None:
+        """The scheduler took it: it is not asked again for this run."""
+        with self._db.write() as tx:
+            check_token(tx.connection, ask.operation, token)
+            tx.connection.execute(sa.update(job_asks).where(job_asks.c.id == ask.id).values(confirmed_at=tx.now))
+
+    def forget_release(self, ask: JobAsk, token: int, why: str) -> None:
+        """The scheduler refused to stop the job: it was not disturbed."""
+        change = sa.update(job_asks).where(job_asks.c.id == ask.id).values(released_at=None, released=None)
+        with self._db.write() as tx:
+            check_token(tx.connection, ask.operation, token)
+            tx.connection.execute(change)
+            tx.connection.execute(sa.delete(job_disturbances).where(job_disturbances.c.ask == ask.id))
+            tx.record(f"{ask.operation}#{token}", "job.release_refused", ask.job, {"why": why})
+
     def disturbances(self, operation: str | None = None, since: datetime | None = None) -> tuple[Disturbance, ...]:
         """Of one operation or of all, oldest first."""
         query = sa.select(job_disturbances).order_by(job_disturbances.c.id)
@@ -147,8 +169,15 @@ class Jobs:
 
     def last_disturbed(self, jobs: Iterable[str], since: datetime) -> dict[str, datetime]:
         """When each of `jobs` was last stopped by any operation, where that was after `since`."""
-        wanted = set(jobs)
-        return {found.job: found.at for found in self.disturbances(since=since) if found.job in wanted}
+        wanted = list(jobs)
+        found: dict[str, datetime] = {}
+        columns = (job_disturbances.c.job, sa.func.max(job_disturbances.c.at).label("at"))
+        with self._db.read() as connection:
+            for begin in range(0, len(wanted), _AT_ONCE):
+                some = job_disturbances.c.job.in_(wanted[begin : begin + _AT_ONCE])
+                query = sa.select(*columns).where(some, job_disturbances.c.at >= since).group_by(job_disturbances.c.job)
+                found |= {row.job: row.at for row in connection.execute(query)}
+        return found
 
     def set_consent(self, job: str, consent: bool, actor: str, reason: str) -> None:
         """The owner's word, or somebody's for him, for as long as the job has this id."""
@@ -172,7 +201,16 @@ def _is_this_run(row: TableRow, began: datetime | None) -> bool:
 def _ask(row: TableRow) -> JobAsk:
     before: Mapping[str, object] = json.loads(row.before)
     return JobAsk(
-        row.id, row.operation, row.job, row.announced_at, before, row.signalled_at, row.signal, row.released_at
+        row.id,
+        row.operation,
+        row.job,
+        row.announced_at,
+        before,
+        row.signalled_at,
+        row.signal,
+        row.released_at,
+        row.released,
+        row.confirmed_at,
     )
 
 

@@ -180,16 +180,23 @@ class Dispatcher:
     def _offered(self) -> list[tuple[str, ...]]:
         """The pending units of the first round that has any, and of later rounds those without work.
 
-        A unit with work that came early would disturb its jobs once more than the plan does.
+        A unit with work that came early would disturb its jobs once more than the plan does. A round of which only
+        units are left that another operation keeps back does not hold up the later ones.
         """
         jobs = self._run.fleet.scheduler().look().jobs
         pending = set(self._pending())
         offered: list[tuple[str, ...]] = []
+        later = False
         for units in self._wave.units_by_round:
             here = [unit for unit in units if unit in pending]
-            later = bool(offered)
             offered += [unit for unit in here if not later or not any(jobs.get(node) for node in unit)]
+            later = later or not all(self._is_kept_back(unit) for unit in here)
         return offered
+
+    def _is_kept_back(self, unit: tuple[str, ...]) -> bool:
+        """Whether the unit was refused a moment ago, and not for a node of ours that will end."""
+        refused = self._still_full({self._inventory[node].rack for node in unit if node in self._inventory})
+        return refused is not None and not any(node in self._running for node in refused.blocked_by)
 
     def _still_full(self, racks: set[str]) -> Refused | None:
         """The last refusal, while no node of ours has ended since: asking the budget is a write to the ledger."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from blocks.fleet import Fleet
 from blocks.scheduler import SchedulerLook
-from fleet.checkpoint_policy import policy_for
 from fleet.checkpoints import decide
 from fleet.clearing import is_our_cordon
 from fleet.drain_plan import DrainPlan, JobFound, plan_drain
@@ -16,6 +16,7 @@ from fleet.errors import ConfigurationError, FleetError, LeaseLost, NotDrained, 
 from fleet.lifecycle import why_not_visited
 from fleet.model import Job, Node, NodeState
 from ledger import NodeRecord, NodeStatus, Operation
+from tasks.jobs import job_policy
 from tasks.node import VisitResult
 from tasks.operations import OperationRun
 from tasks.presets import DISRUPTS, step
@@ -24,6 +25,7 @@ from tasks.taking_up import keep_plan, operation_of_this_run, read_kept, take_up
 from tasks.visit import Visit
 
 KIND = "drain"
+_READERS = 16
 
 
 def make_drain_plan(
@@ -50,7 +52,8 @@ def make_drain_plan(
     if not chosen:
         raise PreconditionError("nothing to drain: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
     jobs = {job.id: job for node in chosen for job in look.jobs.get(node.name, ())}
-    found = [_found(fleet, job, deadline_seconds) for job in jobs.values()]
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="jobs") as executor:
+        found = list(executor.map(lambda job: _found(fleet, job, deadline_seconds), jobs.values()))
     return plan_drain(fleet.spec(), chosen, left_out, found, fleet.clock.now(), deadline_seconds, reason, forced)
 
 
@@ -66,9 +69,10 @@ def _found(fleet: Fleet, job: Job, deadline_seconds: float) -> JobFound:
     """What would be done about the job now, at the first look; nothing is said to it."""
     jobs, now = fleet.jobs(), fleet.clock.now()
     said = jobs.said(job)
-    policy = policy_for(job, fleet.spec().drain.policies(), said)
+    policy, protected = job_policy(fleet, job, said, now)
     deadline = now + timedelta(seconds=deadline_seconds)
-    return JobFound(job, decide(job, jobs.newest(job, said), now, deadline, policy, None))
+    decision = decide(job, jobs.newest(job, said), now, deadline, policy, None)
+    return JobFound(job, replace(decision, text=f"{decision.text}; {protected}") if protected else decision)
 
 
 def keep_drain(fleet: Fleet, plan: DrainPlan, actor: str) -> Operation:
@@ -161,17 +165,23 @@ def plan_undrain(fleet: Fleet, names: Sequence[str]) -> list[Undrain]:
     return found
 
 
-def undrain_node(fleet: Fleet, plan: Undrain, actor: str, reason: str) -> None:
-    """Give a drained node back. Raises PreconditionError where it was taken meanwhile, SchedulerUnreachable."""
+def undrain_nodes(fleet: Fleet, plans: Sequence[Undrain], actor: str, reason: str) -> None:
+    """Give drained nodes back, by one look and one command.
+
+    Raises PreconditionError, before anything is done, where one was taken meanwhile; SchedulerUnreachable.
+    """
     inventory = fleet.ledger().inventory
-    record = inventory.node(plan.node)
-    why_not = _why_not_undrained(record)
-    if why_not is not None:
-        raise PreconditionError(why_not, node=plan.node)
-    seen = fleet.scheduler().look(newer_than=fleet.clock.monotonic()).nodes.get(plan.node)
-    if is_our_cordon(seen):
-        fleet.scheduler().uncordon((plan.node,))
-    inventory.move(plan.node, NodeState.IN_SERVICE, f"undrained by {actor}" + (f": {reason}" if reason else ""))
+    look = fleet.scheduler().look(newer_than=fleet.clock.monotonic())
+    records = {record.name: record for record in inventory.nodes()}
+    for plan in plans:
+        why_not = _why_not_undrained(records[plan.node])
+        if why_not is not None:
+            raise PreconditionError(why_not, node=plan.node)
+    ours = tuple(plan.node for plan in plans if is_our_cordon(look.nodes.get(plan.node)))
+    if ours:
+        fleet.scheduler().uncordon(ours)
+    for plan in plans:
+        inventory.move(plan.node, NodeState.IN_SERVICE, f"undrained by {actor}" + (f": {reason}" if reason else ""))
 
 
 def _why_not_undrained(record: NodeRecord) -> str | None:

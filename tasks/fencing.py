@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from prefect.logging import get_run_logger
 
 from blocks.fleet import Fleet
-from fleet.errors import ConfigurationError, FleetError
+from fleet.errors import FleetError, LeaseLost, PreconditionError, SchedulerUnreachable
 from fleet.fences import fence_name, nodes_to_fence, operation_of
 from fleet.model import NodeState
 from fleet.plan import FirmwarePlan, Wave
@@ -15,6 +16,7 @@ from ledger import NodeStatus, Operation, OperationState
 from tasks.operations import OperationRun
 from tasks.visit import Visit
 
+_TRIES = 20
 _SAME = frozenset({NodeStatus.UPDATED, NodeStatus.UNCHANGED})
 
 
@@ -22,7 +24,7 @@ class PoolFence:
     """The fence of one wave's pool; used by the visits' threads. Nodes that come together go in together."""
 
     def __init__(self, run: OperationRun[FirmwarePlan], wave: Wave) -> None:
-        self._fences = run.fleet.fences() if run.plan.policy.pools[wave.pool].fence else None
+        self._fences = run.fleet.fences() if _is_wanted(run, wave) else None
         self._name = fence_name(wave.pool, run.operation)
         self._pool = wave.pool
         self._guard, self._turn = threading.Lock(), threading.Lock()
@@ -39,7 +41,7 @@ class PoolFence:
     def take_in(self, visit: Visit) -> None:
         """Before an updated node takes work again. A scheduler that is away is waited for.
 
-        A scheduler that cannot keep nodes apart does not hold the rollout up; the run's log says so, once.
+        A scheduler that cannot keep nodes apart does not hold the rollout up; the run's log says so.
         """
         if self._fences is None:
             return
@@ -50,14 +52,28 @@ class PoolFence:
                 return
             with self._guard:
                 nodes = frozenset(self._new)
-            fences, wanted = self._fences, nodes_to_fence(nodes, self._working)
             try:
-                visit.ask_scheduler(lambda: fences.ensure_fence(self._name, wanted))
+                self._ensure(visit, nodes_to_fence(nodes, self._working))
                 self._fenced = nodes
-            except ConfigurationError as error:
-                self._fences = None
+            except LeaseLost:
+                raise
+            except FleetError as error:
+                if not isinstance(error, SchedulerUnreachable):
+                    self._fences = None
                 text = "pool %s is not fenced: %s; new jobs may span updated and other nodes until it is all updated"
                 get_run_logger().warning(text, self._pool, error.message)
+
+    def _ensure(self, visit: Visit, wanted: tuple[str, ...]) -> None:
+        """Raises what the scheduler raises; one that is away is waited for a little, as the return waits for it too."""
+        assert self._fences is not None
+        for _ in range(_TRIES - 1):
+            with suppress(SchedulerUnreachable):
+                self._fences.ensure_fence(self._name, wanted)
+                return
+            visit.ledger.operations.check(visit.operation, visit.token)
+            visit.say("waits for the scheduler, to fence the node")
+            visit.fleet.clock.sleep(visit.fleet.spec().scheduler.poll_seconds)
+        self._fences.ensure_fence(self._name, wanted)
 
 
 def lift_fences(fleet: Fleet) -> list[str]:
@@ -69,30 +85,43 @@ def lift_fences(fleet: Fleet) -> list[str]:
     fences = fleet.fences()
     if fences is None:
         return []
-    known = {operation.id: operation for operation in fleet.ledger().operations.list()}
     said = []
     try:
         for name in fences.read_fences():
-            operation = known.get(operation_of(name))
-            if operation is not None and _is_over(fleet, operation, known) and fences.ensure_fence(name, ()):
+            operation = _operation(fleet, operation_of(name))
+            if operation is not None and _is_over(fleet, operation) and fences.ensure_fence(name, ()):
                 said.append(f"fence {name} is gone: {operation.id} is {operation.state.value}")
     except FleetError as error:
         said.append(f"fences cannot be looked at: {error.message}")
     return said
 
 
-def _is_over(fleet: Fleet, operation: Operation, known: dict[str, Operation]) -> bool:
+def _is_wanted(run: OperationRun[FirmwarePlan], wave: Wave) -> bool:
+    """What the pool says; where it says nothing, with Slurm only: a taint would keep most new pods out."""
+    said = run.plan.policy.pools[wave.pool].fence
+    return run.fleet.spec().scheduler.kind == "slurm" if said is None else said
+
+
+def _operation(fleet: Fleet, name: str) -> Operation | None:
+    """None for a fence that somebody else has set."""
+    try:
+        return fleet.ledger().operations.get(name)
+    except PreconditionError:
+        return None
+
+
+def _is_over(fleet: Fleet, operation: Operation) -> bool:
     if operation.open:
         return False
-    return operation.state is not OperationState.DONE or not _left_behind(fleet, operation, known)
+    return operation.state is not OperationState.DONE or not _left_behind(fleet, operation)
 
 
-def _left_behind(fleet: Fleet, operation: Operation, known: dict[str, Operation]) -> bool:
+def _left_behind(fleet: Fleet, operation: Operation) -> bool:
     """Whether nodes take work that are not as the operation wanted them, and that no later one changed."""
     ledger = fleet.ledger()
     for row in ledger.operations.node_rows(operation.id):
         if row.status not in _SAME and ledger.inventory.node(row.node).state is NodeState.IN_SERVICE:
             touched = ledger.operations.that_touched(row.node)
-            if not touched or known[touched[0]].created <= operation.created:
+            if not touched or ledger.operations.get(touched[0]).created <= operation.created:
                 return True
     return False

@@ -58,6 +58,8 @@ def ensure_written(
 
     `shown` is an inventory that was read a moment ago, if there is one. The answer is the newest that was read.
     """
+    if visit.last(f"push:{entry.name}") is not None:
+        shown = None  # read before an earlier push of this entry was waited for
     _settle_earlier_push(visit, bmc, entry, changes)
     while True:
         inventory, shown = shown or read_firmware(visit, bmc), None

@@ -19,6 +19,8 @@ from tasks.operations import AnyRun, NotWell
 
 T = TypeVar("T")
 
+_SETTLES_SECONDS = 60.0
+
 
 def check_pool_before(run: AnyRun, wave: Wave) -> None:
     """Raise NotWell where the pool is too sick for any node to leave it now. Raises StoppedByRequest."""
@@ -40,14 +42,31 @@ def judge_wave(run: AnyRun, wave: Wave) -> None:
 
     Raises NotWell with what is wrong, or with what could not be read; StoppedByRequest.
     """
-    look = _ask(run, lambda: run.fleet.scheduler().look())
     rows = run.ledger.operations.node_rows(run.operation, wave.number)
     updated = {row.node for row in rows if row.status == "updated"}
+    look = _settled_look(run, updated)
     nodes = [node for node in run.fleet.spec().inventory() if node.name in updated]
     with ThreadPoolExecutor(16, thread_name_prefix="judge") as pool:
         findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, look, node), nodes) if finding]
     if findings:
         raise NotWell(f"after wave {wave.number}: " + "; ".join(findings[:8]), operation=run.operation)
+
+
+def _settled_look(run: AnyRun, names: set[str]) -> SchedulerLook:
+    """A scheduler's answer that shows none of `names` down, or the last one in a minute.
+
+    A node that was just returned is down, until the scheduler has heard from it.
+    """
+    clock = run.fleet.clock
+    deadline = clock.monotonic() + _SETTLES_SECONDS
+    while True:
+        asked = clock.monotonic()
+        look = _ask(run, lambda asked=asked: run.fleet.scheduler().look(newer_than=asked))  # type: ignore[misc]
+        seen = [look.nodes[name] for name in names if name in look.nodes]
+        if asked >= deadline or not any(node.state is SchedulerState.DOWN for node in seen):
+            return look
+        run.stop_if_asked()
+        clock.sleep(run.fleet.spec().scheduler.poll_seconds)
 
 
 def _ask(run: AnyRun, ask: Callable[[], T]) -> T:

@@ -146,7 +146,7 @@ def _give_up(visit: Visit, error: FleetError) -> VisitResult:
     untouched = not any(
         e.step.startswith(("push:", "reset:")) for e in visit.ledger.journal.entries(visit.operation, visit.name)
     )
-    at_work = visit.last("drain") is None  # a BMC that is away does not make a working node a bad one
+    at_work = not visit.done("drain")  # a BMC that is away does not make a working node a bad one
     kinds = PreconditionError | ConfigurationError | SchedulerUnreachable
     if untouched and (at_work or isinstance(error, kinds)):
         return _return(visit, NodeStatus.SKIPPED, error.message)

@@ -26,6 +26,8 @@ def drain_node(visit: Visit, wait: Callable[[Visit, float], str]) -> None:
     """
     if visit.done("drain"):
         visit.check_ours()
+        if visit.ledger.inventory.node(visit.name).state is NodeState.DRAINING:  # whoever drained it died just then
+            visit.ledger.inventory.move(visit.name, NodeState.DRAINED, "no work left", visit.operation)
         return
     ensure_cordoned(visit)
     with visit.step("drain", {}) as evidence:
@@ -50,7 +52,8 @@ def wait_until_empty(visit: Visit, asked: float) -> str:
         jobs = visit.look(newer_than=asked).jobs.get(visit.name, ())
         decisions = [visit.ask_scheduler(partial(settle_job, visit, job, deadline)) for job in jobs]
         text = "; ".join(decision.text for decision in decisions) or _judge(visit, asked).text
-        stuck = all(decision.choice is Choice.ASK_PERSON for decision in decisions)
+        # a job that may still end does not stop the deadline of another one on the node
+        stuck = not decisions or any(decision.choice is Choice.ASK_PERSON for decision in decisions)
         if stuck and clock.now() >= deadline:
             raise NotDrained(f"not empty by {deadline:%F %H:%M} UTC: {text}", node=visit.name)
         visit.say(text)
@@ -89,9 +92,9 @@ def _seen_now(visit: Visit) -> SchedulerNode | None:
 
 
 def drain_deadline(visit: Visit) -> datetime:
-    """Counted from the cordon, so that a runner that dies gives nobody more time."""
-    cordoned = visit.last("cordon")
-    begun = cordoned.begun if cordoned is not None else visit.fleet.clock.now()
+    """Counted from the lease, so that a runner that dies gives nobody more time."""
+    lease = visit.ledger.leases.lease(visit.name)
+    begun = lease.since if lease is not None else visit.fleet.clock.now()
     return begun + timedelta(seconds=visit.drain_seconds)
 
 

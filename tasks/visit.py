@@ -18,6 +18,7 @@ from ledger import ControlVerb, Entry, Ledger, NodeStatus, Outcome
 T = TypeVar("T")
 
 _SAYS_EACH_SECONDS = 3.0
+_SAME_LETTERS = 9  # "BMC task " and its like begin alike
 
 
 class Visit:
@@ -77,9 +78,13 @@ class Visit:
         return f"gpufleet[{self.operation}]"
 
     def say(self, waiting_for: str) -> None:
-        """What `gpufleet why` answers for this node now; not more often than people read, as each is a write."""
+        """What `gpufleet why` answers for this node now.
+
+        How far the same thing got is written every few seconds only: each time is a write to the ledger.
+        """
         now = self.fleet.clock.monotonic()
-        if waiting_for != self._said and now - self._said_at >= _SAYS_EACH_SECONDS:
+        progress = waiting_for[:_SAME_LETTERS] == self._said[:_SAME_LETTERS]
+        if waiting_for != self._said and (not progress or now - self._said_at >= _SAYS_EACH_SECONDS):
             self._said, self._said_at = waiting_for, now
             self.ledger.operations.say(self.operation, self.name, waiting_for)
 

@@ -131,8 +131,11 @@ def test_a_job_that_ends_before_the_deadline_is_waited_for() -> None:
 
 
 def test_a_job_that_is_completing_is_waited_for_and_is_not_empty() -> None:
-    found = told(UNREADABLE, SIGNAL, work=job(state="COMPLETING"), deadline=NOW - minutes(600))
+    found = told(UNREADABLE, SIGNAL, work=job(state="COMPLETING"), deadline=NOW + minutes(600))
     assert found.choice is Choice.WAIT_FOR_END
+    late = told(UNREADABLE, SIGNAL, work=job(state="COMPLETING"), deadline=NOW - minutes(600))
+    assert late.choice is Choice.ASK_PERSON
+    assert "does not end" in late.text
 
 
 def test_a_checkpoint_that_comes_before_the_deadline_is_waited_for() -> None:

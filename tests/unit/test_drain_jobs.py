@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.site_fakes import SPEC, Site
 
-from fleet.errors import JobRefused, SchedulerUnreachable
+from fleet.errors import FleetError, JobRefused, OutcomeUnknown, SchedulerUnreachable, TransientError
 from fleet.model import Job, NodeState, SchedulerState
 from ledger import NodeStatus
 
@@ -206,3 +206,67 @@ def test_without_a_storage_jobs_are_waited_for_and_never_signalled_or_stopped(tm
     site.clock.after(1800.0, lambda: setattr(site.fake_scheduler, "state", SchedulerState.IDLE))
     assert site.visit().status is NodeStatus.UPDATED
     assert (site.fake_scheduler.signalled, site.fake_scheduler.requeued) == ([], [])
+
+
+def test_a_requeue_that_the_scheduler_refuses_disturbed_nobody_and_ends_with_the_deadline(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: str) -> None:
+        raise JobRefused("only batch jobs are requeued")
+
+    monkeypatch.setattr(site.fake_scheduler, "requeue", refuse)
+    site.clock.after(600.0, lambda: site.fake_storage.touch(CKPT))
+    began = site.clock.now()
+    result = site.visit()
+    assert result.status is NodeStatus.SKIPPED
+    assert site.ledger().jobs.disturbances() == ()
+    assert (site.clock.now() - began).total_seconds() < 4 * 3600
+
+
+@pytest.mark.parametrize("error", [TransientError("p-1 not evicted yet"), OutcomeUnknown("was p-1 evicted?")])
+def test_a_stop_whose_end_is_not_told_is_asked_for_again_and_harms_no_node(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: FleetError
+) -> None:
+    errors = [error, error]
+
+    def unsure() -> None:
+        if errors:
+            raise errors.pop()
+
+    leaves_when_requeued(site, monkeypatch, unsure)
+    site.clock.after(600.0, lambda: site.fake_storage.touch(CKPT))
+    assert site.visit().status is NodeStatus.UPDATED
+    assert len(site.ledger().jobs.disturbances()) == 1
+
+
+def test_a_job_that_ends_by_itself_after_it_saved_is_never_requeued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "drain: {checkpoints: {clock_folder: /ckpt/.clock}, rules: [{exits_after_signal: true}]}\n"
+    site = Site(tmp_path, SPEC + "scheduler: {poll_seconds: 20}\n" + rule)
+    site.fake_storage.touch(CKPT)
+    run(site, replace(ASKABLE, comment=f"{ASKABLE.comment};requeue=no", requeue=True))
+    site.clock.after(100.0, lambda: site.fake_storage.touch(CKPT))
+    site.clock.after(900.0, lambda: setattr(site.fake_scheduler, "jobs", ()))
+    site.clock.after(900.0, lambda: setattr(site.fake_scheduler, "state", SchedulerState.IDLE))
+    assert site.visit().status is NodeStatus.UPDATED
+    assert site.fake_scheduler.requeued == []
+    assert [stopped.how for stopped in site.ledger().jobs.disturbances()] == ["saved and ended"]
+
+
+def test_a_job_that_never_ends_its_completing_does_not_hold_the_node_for_ever(site: Site) -> None:
+    run(site, replace(JOB, state="COMPLETING"))
+    result = site.visit()
+    assert result.status is NodeStatus.SKIPPED
+    assert "does not end" in result.reason
+
+
+def test_one_jobs_deadline_does_not_wait_for_anothers_grace(tmp_path: Path) -> None:
+    rules = "rules: [{job: '7', consent: false, grace_seconds: 0}, {job: '8', consent: false, grace_seconds: 86400}]"
+    text = f"scheduler: {{poll_seconds: 120}}\ndrain: {{checkpoints: {{clock_folder: /c}}, {rules}}}\n"
+    site = Site(tmp_path, SPEC + text)
+    run(site, JOB)
+    site.fake_scheduler.jobs = (JOB, replace(JOB, id="8"))
+    began = site.clock.now()
+    assert site.visit().status is NodeStatus.SKIPPED
+    assert (site.clock.now() - began).total_seconds() < 2 * 3600

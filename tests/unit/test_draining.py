@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from unit.site_fakes import Site
 from unit.test_drain_jobs import ASKABLE, CKPT, JOB, WITH_STORAGE, leaves_when_requeued, run
 
 from fleet.drain_plan import DrainPlan, describe_drain
-from fleet.errors import LeaseLost, PreconditionError
+from fleet.errors import ConfigurationError, LeaseLost, PreconditionError
 from fleet.model import NodeState, SchedulerState
 from ledger import ControlVerb, NodeStatus
-from tasks.draining import drain_visit, make_drain_plan, plan_undrain, undrain_node
+from tasks.draining import drain_visit, make_drain_plan, plan_undrain, undrain_nodes
+from tasks.jobs import settle_job
 from tasks.node import VisitResult
 from tasks.scheduler import wait_until_empty
 
@@ -23,7 +25,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    made = Site(tmp_path, WITH_STORAGE)
+    made = Site(tmp_path, WITH_STORAGE.replace("gate: {required: 0}", "gate: {required: 0, allowed_signers: signers}"))
     made.fake_storage.touch(CKPT)
     return made
 
@@ -42,7 +44,7 @@ def test_a_drained_node_stays_cordoned_and_goes_back_by_undrain(site: Site) -> N
     release(site)
     (found,) = plan_undrain(site, [NODE])  # type: ignore[arg-type]
     assert (found.why_not, found.keeps_cordon) == (None, None)
-    undrain_node(site, found, "eva", "fans are in")  # type: ignore[arg-type]
+    undrain_nodes(site, [found], "eva", "fans are in")  # type: ignore[arg-type]
     assert (site.state(), site.fake_scheduler.cordoned) == (NodeState.IN_SERVICE, False)
 
 
@@ -52,7 +54,7 @@ def test_a_cordon_of_a_person_is_left_as_it_was_by_drain_and_undrain(site: Site)
     release(site)
     (found,) = plan_undrain(site, [NODE])  # type: ignore[arg-type]
     assert found.keeps_cordon == 'do not "touch"; ask eva'
-    undrain_node(site, found, "eva", "")  # type: ignore[arg-type]
+    undrain_nodes(site, [found], "eva", "")  # type: ignore[arg-type]
     assert (site.fake_scheduler.cordoned, site.fake_scheduler.reason) == (True, 'do not "touch"; ask eva')
     assert site.state() is NodeState.IN_SERVICE
 
@@ -131,6 +133,74 @@ def test_a_forced_drain_waits_where_the_loss_has_grown_beyond_what_was_approved(
     assert (site.fake_scheduler.requeued, site.fake_scheduler.cancelled) == ([], [])
 
 
+def test_a_forced_drain_needs_an_approval_whatever_the_pools_gate_needs(site: Site, tmp_path: Path) -> None:
+    run(site, JOB)
+    assert plan(site, forced=True).policy.gates["train"].required == 1
+    assert plan(site).policy.gates["train"].required == 0
+    (tmp_path / "nobody").mkdir()
+    nobody = Site(tmp_path / "nobody", WITH_STORAGE)
+    with pytest.raises(ConfigurationError, match="nobody may approve that jobs of pool train are stopped"):
+        plan(nobody, forced=True)
+
+
+def test_a_forced_job_is_stopped_once_and_waited_for_when_it_comes_back(site: Site) -> None:
+    site.may_stop = {"7": None}
+    for elapsed in (7200.0, 60.0, 60.0):
+        job = replace(JOB, elapsed_seconds=elapsed)
+        run(site, job)
+        settle_job(site.new_visit(), job, site.clock.now() + timedelta(hours=6))
+        site.clock.sleep(3600.0)
+    assert site.fake_scheduler.requeued == ["7"]
+
+
+def test_a_forced_cancel_that_was_only_written_down_is_carried_out(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(site, replace(JOB, requeue=False))
+    site.may_stop = {"7": 1000.0}
+    cancel = site.fake_scheduler.cancel
+
+    def die(job: str) -> None:
+        raise KeyboardInterrupt
+
+    def leave(job: str) -> None:
+        cancel(job)
+        site.fake_scheduler.state = SchedulerState.IDLE
+
+    monkeypatch.setattr(site.fake_scheduler, "cancel", die)
+    with pytest.raises(KeyboardInterrupt):
+        visit(site)
+    monkeypatch.setattr(site.fake_scheduler, "cancel", leave)
+    assert visit(site).status is NodeStatus.DRAINED
+    assert (site.fake_scheduler.cancelled, site.fake_scheduler.requeued) == (["7"], [])
+
+
+def test_a_runner_that_died_between_the_empty_node_and_its_state_is_made_good(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = site.ledger().inventory.move
+
+    def die(node: str, to: NodeState, reason: str, operation: str | None = None) -> None:
+        if to is NodeState.DRAINED:
+            raise KeyboardInterrupt
+        move(node, to, reason, operation)
+
+    monkeypatch.setattr(site.ledger().inventory, "move", die)
+    with pytest.raises(KeyboardInterrupt):
+        visit(site)
+    monkeypatch.setattr(site.ledger().inventory, "move", move)
+    assert visit(site).status is NodeStatus.DRAINED
+    assert site.state() is NodeState.DRAINED
+
+
+def test_the_plan_heeds_consent_and_a_storage_that_is_not_named(site: Site, tmp_path: Path) -> None:
+    run(site, ASKABLE)
+    site.ledger().jobs.set_consent("7", False, "eva", "")
+    assert "may not be disturbed" in plan(site).jobs[0].text
+    (tmp_path / "bare").mkdir()
+    bare = Site(tmp_path / "bare")
+    run(bare, ASKABLE)
+    assert "is asked now" not in plan(bare).jobs[0].text
+
+
 def test_a_forced_job_that_may_not_be_requeued_is_cancelled(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     run(site, replace(JOB, requeue=False))
     site.may_stop = {"7": 100.0}
@@ -164,7 +234,7 @@ def test_undrain_refuses_a_node_that_an_operation_holds(site: Site) -> None:
     assert found.why_not is not None
     assert "holds it" in found.why_not
     with pytest.raises(PreconditionError):
-        undrain_node(site, found, "eva", "")  # type: ignore[arg-type]
+        undrain_nodes(site, [found], "eva", "")  # type: ignore[arg-type]
 
 
 def test_a_runner_that_was_replaced_stops_without_a_word(site: Site) -> None:

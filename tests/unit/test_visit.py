@@ -8,7 +8,7 @@ import pytest
 from unit.site_fakes import GPU, NEW, OLD, PLAIN, SWITCH, Site, firmware
 
 from fleet.errors import LeaseLost
-from fleet.model import Job, NodeState, ResetKind, SchedulerState, TaskOutcome
+from fleet.model import Job, NodeState, RedfishTask, ResetKind, SchedulerState, TaskOutcome
 from ledger import ControlVerb, NodeStatus
 from tasks.node import visit_node
 
@@ -218,3 +218,24 @@ def test_a_host_that_stays_off_after_its_power_cycle_is_switched_on(site: Site) 
     assert site.visit().status is NodeStatus.UPDATED
     assert site.fake_bmc.resets == [ResetKind.AC_CYCLE, ResetKind.HOST_REBOOT]
     assert [e.step for e in site.ledger().journal.entries(site.operation, "gpu-0001")].count("power_on") == 1
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_later_push_whose_end_nobody_saw_is_not_repeated_on_an_older_inventory(
+    site: Site, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    site.fake_bmc.forgets = forgets
+    push, died = site.fake_bmc.push_image, []
+
+    def die(image: Path, targets: tuple[str, ...]) -> RedfishTask:
+        task = push(image, targets)
+        if targets == (f"/fw/{SWITCH}",) and not died:
+            died.append("here")
+            raise KeyboardInterrupt
+        return task
+
+    monkeypatch.setattr(site.fake_bmc, "push_image", die)
+    with pytest.raises(KeyboardInterrupt):
+        site.visit()
+    assert site.visit().status is NodeStatus.UPDATED
+    assert site.fake_bmc.pushes == BOTH_ONCE

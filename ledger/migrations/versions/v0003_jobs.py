@@ -20,6 +20,8 @@ def upgrade() -> None:
         sa.Column("signalled_at", sa.BigInteger()),
         sa.Column("signal", sa.Text()),
         sa.Column("released_at", sa.BigInteger()),
+        sa.Column("released", sa.Text()),
+        sa.Column("confirmed_at", sa.BigInteger()),
         sa.PrimaryKeyConstraint("id"),
         sa.ForeignKeyConstraint(["operation"], ["operations.id"]),
     )
@@ -31,12 +33,14 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("operation", sa.Text(), nullable=False),
+        sa.Column("ask", _id(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("how", sa.Text(), nullable=False),
         sa.Column("gpus", sa.Integer()),
         sa.Column("lost_gpu_hours", sa.Float()),
         sa.PrimaryKeyConstraint("id"),
         sa.ForeignKeyConstraint(["operation"], ["operations.id"]),
+        sa.ForeignKeyConstraint(["ask"], ["job_asks.id"]),
     )
     op.create_index("job_disturbances_by_job", "job_disturbances", ["job", "at"])
     op.create_table(
