@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass
 
-from fleet.errors import JobRefused
+from fleet.errors import JobRefused, SchedulerUnreachable
 from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.ports import Clock, Scheduler
 
@@ -29,6 +29,7 @@ class SharedScheduler:
         self._poll_seconds = poll_seconds
         self._lock = threading.Lock()
         self._last: SchedulerLook | None = None
+        self._away_at = float("-inf")
 
     def look(self, newer_than: float = float("-inf")) -> SchedulerLook:
         """An answer at most `poll_seconds` old and asked for after monotonic `newer_than`.
@@ -40,9 +41,18 @@ class SharedScheduler:
             oldest = max(newer_than, self._clock.monotonic() - self._poll_seconds)
             if last is None or last.taken_at < oldest:
                 asked = self._clock.monotonic()
-                nodes = self._scheduler.read_nodes()
-                last = self._last = SchedulerLook(asked, nodes, _by_node(self._scheduler.read_jobs()))
+                try:
+                    nodes = self._scheduler.read_nodes()
+                    last = self._last = SchedulerLook(asked, nodes, _by_node(self._scheduler.read_jobs()))
+                except SchedulerUnreachable:
+                    self._away_at = self._clock.monotonic()
+                    raise
             return last
+
+    @property
+    def away_at(self) -> float:
+        """When it last did not answer, in monotonic seconds; minus infinity where it always did."""
+        return self._away_at
 
     def read_nodes(self) -> dict[str, SchedulerNode]:
         return self.look().nodes

@@ -62,10 +62,11 @@ def wait_until_empty(visit: Visit, asked: float) -> str:
 
 def _why_empty(visit: Visit, asked: float) -> str | None:
     """What shows that the node is empty, None where it is not. Raises LeaseLost where a person took it back."""
+    look = visit.look(newer_than=asked)
+    if visit.ensure_still_cordoned(look.nodes.get(visit.name)):
+        return None
     status = _judge(visit, asked)
-    if status.taken_back:
-        raise LeaseLost(status.text, node=visit.name)
-    return status.text if status.empty else None
+    return status.text if status.empty and not status.taken_back else None
 
 
 def _judge(visit: Visit, asked: float) -> DrainStatus:

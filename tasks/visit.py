@@ -47,6 +47,7 @@ class Visit:
         self.may_stop = may_stop  # jobs whose loss of so many GPU-hours was approved
         self._said = ""
         self._said_at = float("-inf")
+        self._seen_cordoned = fleet.clock.monotonic()
         self._bmc: Bmc | None = None
         self._first: int | None = None  # journal entries before it belong to a visit that was given back
 
@@ -112,8 +113,24 @@ class Visit:
     def check_ours(self) -> None:
         """Raise LeaseLost unless this runner is the operation's and a person has not taken the node back."""
         self.ledger.operations.check(self.operation, self.token)
-        if self.taken_back(self.look().nodes.get(self.name)):
+        self.ensure_still_cordoned(self.look().nodes.get(self.name))
+
+    def ensure_still_cordoned(self, seen: SchedulerNode | None) -> bool:
+        """Raise LeaseLost where a person undrained the node; True where the cordon had to be set again.
+
+        A controller that is killed forgets a drain of the last seconds (seen on Slurm 22.05). So one that was away
+        since the node was last seen cordoned is told once more; a person who undrains it after that is heard.
+        """
+        scheduler, now = self.fleet.scheduler(), self.fleet.clock.monotonic()
+        if not self.taken_back(seen):
+            self._seen_cordoned = now
+            return False
+        if scheduler.away_at < self._seen_cordoned or self.last("cordon") is None:
             raise LeaseLost("was undrained by hand while the operation held it", node=self.name)
+        self._seen_cordoned = now
+        with self.step("cordon", {"reason": self.cordon_reason, "again": "its scheduler was away and forgot it"}):
+            self.ask_scheduler(lambda: scheduler.cordon((self.name,), self.cordon_reason))
+        return True
 
     def check_undisturbed(self) -> None:
         """As check_ours, right before something disruptive; no node of the unit may have work again.

@@ -10,7 +10,7 @@ import pytest
 from unit.site_fakes import SPEC, Site
 
 from fleet.errors import FleetError, JobRefused, OutcomeUnknown, SchedulerUnreachable, TransientError
-from fleet.model import Job, NodeState, SchedulerState
+from fleet.model import Job, NodeState, SchedulerNode, SchedulerState
 from ledger import NodeStatus
 
 CKPT = "/ckpt/7"
@@ -270,3 +270,28 @@ def test_one_jobs_deadline_does_not_wait_for_anothers_grace(tmp_path: Path) -> N
     began = site.clock.now()
     assert site.visit().status is NodeStatus.SKIPPED
     assert (site.clock.now() - began).total_seconds() < 2 * 3600
+
+
+def test_a_controller_that_was_away_and_forgot_the_cordon_is_told_again_but_a_person_is_heard(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, scheduler = site.fake_scheduler.read_nodes, site.fake_scheduler
+    silent: list[int] = []
+
+    def answer() -> dict[str, SchedulerNode]:
+        if silent:
+            silent.pop()
+            if not silent:
+                scheduler.cordoned, scheduler.reason = False, None
+            raise SchedulerUnreachable("no answer")
+        return read()
+
+    monkeypatch.setattr(scheduler, "read_nodes", answer)
+    shared = site.scheduler()
+    monkeypatch.setattr(site, "scheduler", lambda: shared)
+    site.clock.after(300.0, lambda: silent.extend([1, 2]))
+    site.clock.after(1500.0, lambda: setattr(scheduler, "cordoned", False))
+    result = site.visit()
+    assert (result.status, len(scheduler.cordons)) == (NodeStatus.SKIPPED, 2)
+    assert "undrained by hand" in result.reason
+    assert site.clock.now().hour == 12
