@@ -286,6 +286,13 @@ def test_a_controller_that_was_away_and_forgot_the_cordon_is_told_again_but_a_pe
             raise SchedulerUnreachable("no answer")
         return read()
 
+    def cordon(nodes: tuple[str, ...], reason: str) -> None:
+        site.clock.sleep(1.0)  # a look of the same instant would be taken for one from after the cordon
+        set_cordon(nodes, reason)
+        site.clock.sleep(1.0)
+
+    set_cordon = scheduler.cordon
+    monkeypatch.setattr(scheduler, "cordon", cordon)
     monkeypatch.setattr(scheduler, "read_nodes", answer)
     shared = site.scheduler()
     monkeypatch.setattr(site, "scheduler", lambda: shared)
