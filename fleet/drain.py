@@ -31,6 +31,16 @@ def judge_drain(name: str, seen: SchedulerNode | None, jobs: tuple[Job, ...]) ->
     return DrainStatus(False, False, f"scheduler state {'+'.join(sorted(seen.flags)) or 'unknown'}")
 
 
+def is_down_for_a_reboot(seen: SchedulerNode | None) -> bool:
+    """Whether the scheduler closed the node by itself because it was rebooted: Slurm with ReturnToService below 2.
+
+    It does so when the node registers, which may be a second after an operation that reset it has opened it again.
+    """
+    if seen is None or seen.cordoned or seen.state is not SchedulerState.DOWN:
+        return False
+    return (seen.reason or "").startswith("Node unexpectedly rebooted")
+
+
 def _describe(job: Job) -> str:
     left = "no time limit told"
     if job.limit_seconds is not None and job.elapsed_seconds is not None:

@@ -22,6 +22,7 @@ from ledger import NodeStatus, OperationState
 from tasks.health import findings_in
 from tasks.node import VisitResult
 from tasks.operations import AnyRun
+from tasks.scheduler import reopen
 from tasks.slots import RackSlots
 from tasks.visit import Visit
 
@@ -52,6 +53,7 @@ class Dispatcher:
         self._submit = submit
         self._slots = slots
         self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
+        self._returned: set[str] = set()  # updated by this wave, in this process
         self._limits = {rack: max(1, limit) for rack, limit in run.fleet.spec().rack_limits().items()}
         self._running: dict[str, PrefectFuture[VisitResult]] = {}
         self._held: dict[str, str] = {}  # node → rack of which it has a slot
@@ -148,6 +150,7 @@ class Dispatcher:
             settled_by = clock.now() - timedelta(seconds=age + _SETTLES_SECONDS)
             self._run.ledger.inventory.record_cordons(findings_in(look.nodes), settled_by)
             self._noted = look.taken_at
+            reopen(self._run.fleet, self._returned, look)
 
     def _wait_for(self, kind: ReasonKind, text: str) -> None:
         self._waits = self._waiting = True
@@ -326,6 +329,7 @@ class Dispatcher:
         ends = [(node, result.status, result.reason) for node, result in results]
         run.ledger.operations.finish_nodes(run.operation, ends, run.token)
         nodes = tuple(node for node, _ in results)
+        self._returned.update(node for node, result in results if result.status is NodeStatus.UPDATED)
         self._let_go(nodes)
         racks = {self._inventory[node].rack for node in nodes if node in self._inventory}
         # these racks have room now; and any domain or pool that spans racks may have

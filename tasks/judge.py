@@ -16,6 +16,7 @@ from fleet.waves import max_out
 from ledger import OperationState
 from tasks.health import findings_in
 from tasks.operations import AnyRun, NotWell
+from tasks.scheduler import reopen
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ def _settled_look(run: AnyRun, names: set[str]) -> SchedulerLook:
         seen = [look.nodes[name] for name in names if name in look.nodes]
         if asked >= deadline or not any(node.state is SchedulerState.DOWN for node in seen):
             return look
+        reopen(run.fleet, names, look)
         run.stop_if_asked()
         clock.sleep(run.fleet.spec().scheduler.poll_seconds)
 

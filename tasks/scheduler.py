@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import partial
 
+from blocks.fleet import Fleet
+from blocks.scheduler import SchedulerLook
 from fleet.checkpoints import Choice
-from fleet.drain import DrainStatus, judge_drain
+from fleet.drain import DrainStatus, is_down_for_a_reboot, judge_drain
 from fleet.errors import LeaseLost, NotDrained, Released
 from fleet.model import NodeState, SchedulerNode
 from ledger import NodeStatus
@@ -112,6 +114,13 @@ def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
     if inventory.node(visit.name).state is NodeState.MAINTENANCE:  # given up before anything became active
         inventory.move(visit.name, NodeState.DRAINED, "given up before validation", visit.operation)
     inventory.move(visit.name, visit.before.state, "returned", visit.operation)
+
+
+def reopen(fleet: Fleet, returned: Collection[str], look: SchedulerLook) -> None:
+    """Open nodes again that the scheduler closed for the reboot that an operation made. Raises SchedulerUnreachable."""
+    closed = tuple(sorted(name for name in returned if is_down_for_a_reboot(look.nodes.get(name))))
+    if closed:
+        fleet.scheduler().uncordon(closed)
 
 
 def keep_cordoned(visit: Visit, why: str) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from adapters.local import Finished
 from adapters.slurm import SlurmScheduler
-from fleet.drain import judge_drain
+from fleet.drain import is_down_for_a_reboot, judge_drain
 from fleet.drain_reasons import DrainOwner, read_drain_reason
 from fleet.errors import NodeUnreachable, SchedulerUnreachable
 from fleet.findings import Action
-from fleet.model import Job, SchedulerNode
+from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.slurm import read_scontrol_nodes, squeue_format
 from fleet.slurm_json import read_json_jobs, read_json_nodes
 
@@ -181,3 +181,14 @@ def test_a_drain_that_stands_only_in_the_flags_is_a_drain() -> None:
     document = {"nodes": [{"name": "gpu1", "state": "idle", "state_flags": ["DRAIN"], "reason": "Kill task failed"}]}
     node = read_json_nodes(json.dumps(document))["gpu1"]
     assert (node.cordoned, node.reason) == (True, "Kill task failed")
+
+
+def test_a_node_that_slurm_closed_for_our_reboot_is_told_from_one_that_is_down_or_drained() -> None:
+    def seen(state: SchedulerState, reason: str | None, cordoned: bool = False) -> SchedulerNode:
+        return SchedulerNode("gpu-1", state, frozenset(), cordoned, reason, "root", None, 8)
+
+    assert is_down_for_a_reboot(seen(SchedulerState.DOWN, "Node unexpectedly rebooted"))
+    assert not is_down_for_a_reboot(seen(SchedulerState.DOWN, "Not responding"))
+    assert not is_down_for_a_reboot(seen(SchedulerState.DOWN, "Node unexpectedly rebooted", cordoned=True))
+    assert not is_down_for_a_reboot(seen(SchedulerState.IDLE, "Node unexpectedly rebooted"))
+    assert not is_down_for_a_reboot(None)
