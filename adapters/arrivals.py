@@ -22,20 +22,25 @@ def announce_new(
     known: Iterable[Hardware],
     source: ArrivalSource,
     at: datetime,
-    silently: bool = False,
+    begun: Path | None = None,
 ) -> Comparison:
     """An event for what of `seen` is neither `known` nor in `record`; then it is written there.
 
-    `silently` writes it without an event. Raises what `read_announced` and `emit_arrivals` raise; nothing is written
+    With `begun`, a file that marks that `source` has looked before, its first look has no events: what it sees was
+    there. The mark is made once it saw anything; where the mark is lost, what `source` wrote into `record` is as good.
+    Raises what `read_announced` and `emit_arrivals` raise; nothing is written
     where the events did not come through.
     """
     with _alone(record):
-        before = [arrival.hardware for arrival in read_announced(record)]
-        comparison = compare(seen, [*before, *known], source, at)
+        before, now = read_announced(record), tuple(seen)
+        comparison = compare(now, [*(arrival.hardware for arrival in before), *known], source, at)
+        first = begun is not None and not begun.exists() and all(arrival.source is not source for arrival in before)
         if comparison.arrivals:
-            if not silently:
+            if not first:
                 events.emit_arrivals(comparison.arrivals, fleet)
             add_announced(record, comparison.arrivals)
+        if begun is not None and now:
+            begun.touch(mode=0o600)
     return comparison
 
 

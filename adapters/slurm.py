@@ -13,9 +13,7 @@ from fleet.ports import Host
 from fleet.slurm import HOLDING_STATES, read_scontrol_nodes, read_squeue, squeue_format
 from fleet.slurm_details import read_job_details, squeue_detail_format, with_details
 from fleet.slurm_environment import read_job_environment
-from fleet.slurm_reservations import Reservation, read_reservations
 from fleet.slurm_signals import SignalTarget, command_signal, read_signal_option, script_signal, signal_target
-from fleet.slurm_waiting import WaitingJob, read_waiting, waiting_format
 
 _REQUEUEABLE = frozenset({"RUNNING", "CONFIGURING", "STOPPED", "SUSPENDED"})
 _JOB_ID = re.compile(r"\d+(?:[_+]\d+)?")
@@ -40,7 +38,8 @@ class SlurmScheduler:
 
         Comments of any length and content come by `squeue -o`, which has no letter for the requeue mark; that comes by
         `squeue -O`, with the GPUs of jobs that asked for them other than per node. `signal` stays None: Slurm shows
-        it in no query (`read_signal` looks for it job by job). Raises SchedulerUnreachable, ConfigurationError.
+        it in no query. An id names what can be stopped alone: `5_3` a task of an array, `7+1` a part of a heterogeneous
+        job. Raises SchedulerUnreachable, ConfigurationError.
         """
         mark = f"<{secrets.token_hex(8)}>"
         states = f"--states={HOLDING_STATES}"
@@ -49,15 +48,6 @@ class SlurmScheduler:
             return jobs
         details = self._slurm.ask("squeue", states, "-O", squeue_detail_format()).stdout
         return with_details(jobs, read_job_details(details))
-
-    def read_waiting(self) -> tuple[WaitingJob, ...]:
-        """Every job that waits, by one query. Raises SchedulerUnreachable, ConfigurationError."""
-        mark = f"<{secrets.token_hex(8)}>"
-        return read_waiting(self._slurm.ask("squeue", "--states=PENDING", "-o", waiting_format(mark)).stdout, mark)
-
-    def read_reservations(self) -> dict[str, Reservation]:
-        """Every reservation, by name. Raises SchedulerUnreachable, ConfigurationError."""
-        return read_reservations(self._slurm.ask("scontrol", "show", "reservation", "-o").stdout)
 
     def cordon(self, nodes: tuple[str, ...], reason: str) -> None:
         """State=DRAIN. Replaces the reason that is there. Where a name is unknown, Slurm may have
@@ -94,11 +84,14 @@ class SlurmScheduler:
 
         Slurm ends the job, and lets it wait about two minutes (its credential's life) before it may start again;
         `start_now` ends that wait where that is safe. Raises JobRefused with Slurm's words where the job is gone, has
-        ended, waits already, is no batch job or was submitted with --no-requeue; otherwise as `cordon`.
+        ended, waits already, is no batch job or was submitted with --no-requeue, or is a part (`7+1`) of a job that
+        Slurm requeues only as a whole; otherwise as `cordon`.
         """
         state = self._state(job)
         if state not in _REQUEUEABLE:  # Slurm says nothing, and does nothing
             raise JobRefused(f"job {job} is not requeued: it is {state}", evidence=(state,))
+        if "+" in job:
+            raise JobRefused(f"job {job} is part of a heterogeneous job, which Slurm requeues only as a whole")
         self._slurm.ask("scontrol", "requeue", "incomplete", job)
 
     def start_now(self, job: str, former: tuple[str, ...]) -> bool:
@@ -129,6 +122,10 @@ class SlurmScheduler:
         Never to a batch shell that asked for nothing: it would die of the signal, and the job with it. The rule is
         `fleet.slurm_signals.signal_target`. Raises JobRefused where the job is gone, does not run, or has nobody that
         could take the signal; ConfigurationError where `signal` is none.
+
+        Steps of an array's task are named one by one, and its shell gets no signal while other tasks wait: for
+        `scancel --signal 5_3` Slurm 22.05 then sends it, but answers "try again later", and scancel sends it again, up
+        to ten times.
         """
         asked = read_signal_option(signal)
         if asked is None:
@@ -138,25 +135,22 @@ class SlurmScheduler:
             raise JobRefused(f"job {job} takes no signal: it is {state}", evidence=(state,))
         script = self._script(job)
         declared = self._submitted_signal(job) or (script_signal(script) if script is not None else None)
-        target = signal_target(asked, declared, script, self._count_steps(job))
+        steps = self._steps(job)
+        target = signal_target(asked, declared, script, len(steps))
         if target is None:
             raise JobRefused(
                 f"job {job} has no step that could take SIG{asked.name}, and its batch script has no trap for it: "
                 f"the signal would end the job. Its owner can submit it with --signal=B:{asked.name}@60 and a trap"
             )
-        option = ("--batch",) if target is SignalTarget.BATCH else ()
-        command = ("scancel", f"--signal={asked.name}", *option, job)
+        named: tuple[str, ...] = ("--batch", job) if target is SignalTarget.BATCH else (job,)
+        if "_" in job and target is not SignalTarget.BATCH:
+            named = steps
+        elif "_" in job and self._has_waiting_tasks(job):
+            raise JobRefused(f"the batch shell of job {job} can be sent no signal while other tasks of its array wait")
+        command = ("scancel", f"--signal={asked.name}", *named)
         result = self._slurm.run(*command)
         if result.code != 0 or result.stderr.strip():
             raise self._slurm.explain(command, result)
-
-    def read_signal(self, job: str) -> str | None:
-        """What the job was submitted with as `--signal`, as written (`B:USR1@60`); None where that is not told.
-
-        Slurm shows it in no query of jobs: it is looked for in the accounting's submit line, then in the batch script.
-        """
-        script = self._script(_known_id(job))
-        return self._submitted_signal(job) or (script_signal(script) if script is not None else None)
 
     def read_environment(self, job: str) -> dict[str, str] | None:
         """From `sacct --env-vars` (Slurm 21.08 on, with AccountingStoreFlags=job_env); None where it is not kept."""
@@ -164,9 +158,22 @@ class SlurmScheduler:
         return read_job_environment(result.stdout) if result.code == 0 else None
 
     def _state(self, job: str) -> str:
-        """Upper case; GONE for a job that Slurm still knows but that waits for nothing any more."""
-        states = "--states=all"
-        return self._slurm.ask("squeue", "-h", states, "-j", _known_id(job), "-o", "%T").stdout.strip() or "GONE"
+        """Upper case; GONE for a job that Slurm still knows but that waits for nothing any more.
+
+        Raises JobRefused for the id of a whole array: what is done to it would hit every task.
+        """
+        listed = self._slurm.ask("squeue", "-h", "--states=all", "-j", _known_id(job), "-o", "%i %T").stdout
+        states = dict(line.split(maxsplit=1) for line in listed.splitlines() if " " in line.strip())
+        if job in states or not states:
+            return states.get(job, "GONE").strip()
+        if job.isdigit():
+            raise JobRefused(f"{job} names several jobs ({', '.join(states)}); name one of them")
+        # a task that waits is listed as `5_[3-9]`, and a part of a heterogeneous job beside the other parts
+        return next(iter(states.values())).strip()
+
+    def _has_waiting_tasks(self, task: str) -> bool:
+        array = task.partition("_")[0]
+        return bool(self._slurm.ask("squeue", "-h", "--states=PENDING", "-j", array, "-o", "%i").stdout.strip())
 
     def _script(self, job: str) -> str | None:
         """The batch script; None for a job without one, or where this user may not read it."""
@@ -177,10 +184,10 @@ class SlurmScheduler:
         result = self._slurm.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "SubmitLine")
         return command_signal(result.stdout.strip()) if result.code == 0 else None
 
-    def _count_steps(self, job: str) -> int:
-        """Steps that run tasks; the batch shell and the container step of the node are none."""
+    def _steps(self, job: str) -> tuple[str, ...]:
+        """The ids of the steps that run tasks; the batch shell and the container step of the node are none."""
         listed = self._slurm.ask("squeue", "-h", "-s", "-j", job, "-o", "%i").stdout.split()
-        return sum(step.rpartition(".")[2].isdigit() for step in listed)
+        return tuple(step for step in listed if step.rpartition(".")[2].isdigit())
 
 
 def _known_id(job: str) -> str:

@@ -117,7 +117,7 @@ class SlurmFences:
         raise SchedulerUnreachable(f"jobs kept starting in reservation {name}; ask again", evidence=(words_of(result),))
 
     def _release_jobs(self, name: str) -> None:
-        jobs = self._slurm.ask("squeue", "-h", "-R", name, "-o", "%A").stdout.split()
+        jobs = self._slurm.ask("squeue", "-h", "-R", name, "-o", "%i").stdout.split()
         for at in range(0, len(jobs), _BATCH):
             # one that has ended meanwhile is no matter: the next try to delete tells
             self._slurm.run("scontrol", "update", f"JobId={','.join(jobs[at : at + _BATCH])}", "ReservationName=")

@@ -25,6 +25,7 @@ from fleet.findings import DRAINS, Explanation, Finding, Severity
 
 _LARGEST = 64 * 2**20  # bytes of one text; a kernel log of a year is less
 _BEGINNING = 256 * 2**10  # characters of a text of which no reader came to its end
+_FOR_BEGINNING = 0.25  # of the seconds
 _STYLE = {Severity.FATAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 _SUBJECTS_SHOWN = 24
 _FINDINGS_SHOWN = 500
@@ -72,13 +73,17 @@ class _DeadlinePassed(BaseException):
 
 
 def _explained(text: str, seconds: float) -> tuple[Explanation, bool]:
-    """What the text says as far as it was read in `seconds`, and whether that was all."""
-    found, whole = _read_in(seconds, text)
+    """What the text says as far as it was read in `seconds`, and whether that was all.
+
+    Of a long text a part of the time is kept for its beginning, which is read alone where nothing else was.
+    """
+    kept = seconds * _FOR_BEGINNING if len(text) > _BEGINNING else 0.0
+    found, whole = _read_in(seconds - kept, text)
     if whole:
         return answer(found), True
-    why = f"the rest of the text: reading it was stopped after {seconds:g} s; --deadline gives it longer"
-    if not any(piece.said for piece in found) and len(text) > _BEGINNING:
-        found, _ = _read_in(seconds, text[:_BEGINNING])
+    why = f"the rest of the text: reading it was stopped after {seconds - kept:g} s; --deadline gives it longer"
+    if kept and not any(piece.said for piece in found):
+        found, _ = _read_in(kept, text[:_BEGINNING])
         why += f"; what is told is of its first {_BEGINNING >> 10} KiB"
     return answer(found, stopped=why), False
 

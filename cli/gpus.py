@@ -104,7 +104,7 @@ def gpus(
 
 def gpus_read(now: NodeNow) -> bool:
     """Whether the node's newest reading could tell its GPUs, so that one it does not list is missing."""
-    return now.known.facts.get("probe.state", "read") == "read" and "gpus" not in now.known.unknown
+    return now.known.facts.get("probe.state") == "read" and "gpus" not in now.known.unknown
 
 
 def _read(fleet: Fleet, records: Mapping[str, NodeRecord], names: set[str] | None) -> list[NodeNow]:

@@ -21,11 +21,11 @@ from adapters.operator_files import NoSuchFile, read_operator_bytes
 from cli.exit_codes import PROBLEMS, REFUSED
 from cli.inventory_show import show_announcement, show_discovery, show_plan
 from cli.runtime.files import RunFolder, find_fleet_file
-from cli.session import FleetOption, JsonOption, errors, exits, print_json, use_server
+from cli.session import FleetOption, JsonOption, errors, exits, open_fleet, print_json, use_server
 from fleet.address_ranges import addresses_in
 from fleet.arrival import ArrivalSource, compare
 from fleet.config import FleetSpec, parse_fleet
-from fleet.errors import ConfigurationError, PreconditionError
+from fleet.errors import ConfigurationError, PreconditionError, TransientError
 from fleet.fleet_file_edit import edit_fleet, places
 from fleet.hardware import Hardware, hardware_of_entry, hardware_of_row
 from fleet.inventory_csv import decode_csv, read_csv, write_csv
@@ -79,7 +79,8 @@ def import_nodes(
     At most 50000 rows at once: split a longer file.
 
     Exit codes: 0 shown or written; 1 the file cannot be written; 2 faults, each listed, and nothing is written;
-    4 NetBox does not answer; 5 it refuses the token; 6 no such CSV file; 8 the fleet file changed in the meantime.
+    4 NetBox or the ledger does not answer; 5 it refuses the token; 6 no such CSV file; 8 the fleet file changed in the
+    meantime.
     """
     path = find_fleet_file(fleet)
     if (file is None) == (netbox is None):
@@ -90,8 +91,9 @@ def import_nodes(
     else:
         rows = _read_rows(Path(file or ""))
     text = decode_fleet(path)
-    known = Known(places=places(text, path.name), new_models=frozenset(new_model or ()))
-    plan, faults = plan_import(rows, parse_fleet(text, str(path)), known)
+    spec = parse_fleet(text, str(path))
+    known = Known(places(text, path.name), _read_serials(path, spec), frozenset(new_model or ()))
+    plan, faults = plan_import(rows, spec, known)
     if plan is None:
         _refuse(faults, as_json)
         return
@@ -158,7 +160,8 @@ def announce_device(
     Example: gpufleet inventory announce --from-netbox -
 
     Exit codes: 0 announced, or there was nothing to announce, and it says why; 2 another body, no such fleet, or no
-    runtime to announce to; 4 the Prefect server does not answer, send it again; 6 no such file.
+    runtime to announce to; 4 the Prefect server does not answer, or a BMC's name in the fleet file cannot be resolved
+    now: send it again; 6 no such file.
     """
     path = find_fleet_file(fleet)
     content = sys.stdin.buffer.read(LARGEST_BODY + 1) if from_netbox == "-" else _read(Path(from_netbox), "the body")
@@ -191,17 +194,29 @@ def export(fleet: FleetOption = None, as_json: JsonOption = False) -> None:
         typer.echo(write_csv(entries), nl=False)
 
 
+def _read_serials(path: Path, spec: FleetSpec) -> dict[str, str]:
+    """Nodes by the system serial that a sweep read on them; none where the fleet has no ledger yet."""
+    from blocks.clients import ledger_url
+
+    url = ledger_url(spec.ledger, path.parent)
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        return {}
+    current = open_fleet(path).ledger().facts.current(kinds=())
+    read = {now.node: now.known.facts.get("system.serial") for now in current}
+    return {serial: node for node, serial in read.items() if serial is not None}
+
+
 def _known(spec: FleetSpec, announce: bool) -> list[Hardware]:
     """The fleet file's nodes at their addresses, also where the file gives names.
 
-    Raises ConfigurationError where a name cannot be resolved and its node could be announced as new.
+    Raises TransientError where a name cannot be resolved now and its node could be announced as new.
     """
     urls = resolve_bmcs([entry.bmc for entry in spec.nodes])
     lost = [entry.name for entry in spec.nodes if not urls[entry.bmc]]
     if lost:
         text = f"the BMC's name of {', '.join(lost[:8])} cannot be resolved ({len(lost)} of {len(spec.nodes)})"
         if announce:
-            raise ConfigurationError(f"{text}; a known node could be announced as new, so nothing is")
+            raise TransientError(f"{text}; a known node could be announced as new, so nothing is")
         errors.print(f"[yellow]{text}; it may show as new[/]", highlight=False, soft_wrap=True)
     entries = [hardware_of_entry(entry, spec.site) for entry in spec.nodes]
     return [replace(entry, bmc=url) for entry in entries for url in (*urls[entry.bmc or ""], entry.bmc)]
@@ -222,16 +237,6 @@ def _read_rows(file: Path) -> Rows:
     rows = read_csv(text, str(file))
     _check_length(file, len(rows.rows), "nodes", _MOST_ROWS)
     return rows
-
-
-def _read_body(source: str) -> bytes:
-    """Standard input for `-`. Raises PreconditionError where there is no such file."""
-    if source == "-":
-        return sys.stdin.buffer.read(LARGEST_BODY + 1)
-    try:
-        return read_operator_bytes(Path(source), "the webhook's body")
-    except NoSuchFile as error:
-        raise PreconditionError(error.message) from error
 
 
 def _check_length(file: Path, number: int, of: str, most: int) -> None:

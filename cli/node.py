@@ -60,7 +60,7 @@ def node(
         return
     _show(name, when, record, then)
     if then is not None:
-        show_parts(then.parts, places)
+        show_parts(then.parts, places, when or now)
         show_former(places, when or now)
         show_history(history)
 

@@ -47,10 +47,12 @@ class NodeHistory:
 
 def read_history(ledger: Ledger, parts: Sequence[PartThen], until: datetime, by: By) -> NodeHistory:
     """Seven days, 400 days (as long as numbers are kept) or the last 30 days in one, up to `until`."""
-    since = until - timedelta(days=_DAYS[by])
+    earliest, latest = datetime.min.replace(tzinfo=until.tzinfo), datetime.max.replace(tzinfo=until.tzinfo)
+    since = max(until, earliest + timedelta(days=_DAYS[by])) - timedelta(days=_DAYS[by])
     if by is By.DAY:
         since = since.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    end = until + timedelta(microseconds=1)  # what was read at that very moment counts
+    moment = timedelta(microseconds=1)
+    end = min(until, latest - moment) + moment  # what was read at that very moment counts
 
     def rows(key: str) -> tuple[HistoryRow, ...]:
         return rows_of(lambda name: ledger.samples.series(key, name, since, end), by)

@@ -24,9 +24,10 @@ LISTED = frozenset(_SHOWN)
 """Kinds of part that have a line each in a table of their kind."""
 
 
-def show_parts(parts: Sequence[PartThen], places: Sequence[Placement]) -> None:
-    """A table for each kind, with since when the part is in its slot, and when it was last seen there."""
-    since = {(place.part, place.slot): place.since for place in places}
+def show_parts(parts: Sequence[PartThen], places: Sequence[Placement], at: datetime) -> None:
+    """A table for each kind: since when the part that was there at `at` was in its slot, and when it was last seen."""
+    there = [place for place in places if place.since <= at and (place.until is None or place.until > at)]
+    since = {(place.part, place.slot): place.since for place in there}
     for kind, (title, facts) in _SHOWN.items():
         found = [part for part in parts if part.kind == kind]
         if found:

@@ -59,8 +59,8 @@ def simulate(
 
     Example: gpufleet simulate --nodes 32 --racks 4 --time-scale 60 --dir .gpufleet/demo
 
-    Exit codes: 0 stopped when told to; 1 no free addresses or ports, or a real Slurm that does not start; 2 the
-    faults file, a folder in use, or no real Slurm on this machine; 6 no such faults file.
+    Exit codes: 0 stopped when told to; 1 no free addresses or ports, or a real Slurm that does not start or cannot be
+    followed any more; 2 the faults file, a folder in use, or no real Slurm on this machine; 6 no such faults file.
     """
     if racks > nodes:
         raise typer.BadParameter(f"{racks} racks for {nodes} nodes; give at most one rack a node")

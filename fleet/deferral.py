@@ -27,13 +27,13 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the waves are made under; `start` is when the rollout may begin at the earliest."""
+    """What the waves are made under; `opens` is when each pool may begin at the earliest."""
 
     pools: Mapping[str, Pool]
     pool_sizes: Mapping[str, int]
     rack_limits: Mapping[str, int]
     seed: int
-    start: datetime
+    opens: Mapping[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +51,63 @@ def plan_around(candidates: Sequence[Candidate], jobs: Sequence[RunningJob], sce
     deferred: dict[str, Deferral] = {}
     waves = _waves(left, jobs, scene)
     for reached in (_when_reached, _when_first_reached, _at_the_start):
-        early = _too_early(waves, jobs, reached(waves, jobs, scene.start))
+        early = _too_early(waves, jobs, reached(waves, jobs, scene.opens))
         if not early:
             break
         deferred |= _deferrals(early)
         left = [candidate for candidate in left if candidate.node not in deferred]
         waves = _waves(left, jobs, scene)
-    visited = {candidate.node for candidate in left}
-    ends = {job.id: job.protection_ends for job in jobs if not visited.isdisjoint(job.nodes)}
-    protected = {job: end for job, end in sorted(ends.items()) if end is not None and end > scene.start}
-    return Planned(waves, deferred, protected)
+    return Planned(waves, deferred, _protected(left, jobs, scene.opens))
+
+
+def _protected(
+    candidates: Sequence[Candidate], jobs: Iterable[RunningJob], opens: Mapping[str, datetime]
+) -> dict[str, datetime]:
+    """The jobs on these nodes that are protected when the first pool with one of their nodes opens."""
+    pools = {candidate.node: candidate.pool for candidate in candidates}
+    found: dict[str, datetime] = {}
+    for job in sorted(jobs, key=lambda job: job.id):
+        first = min((opens[pools[node]] for node in job.nodes if node in pools), default=None)
+        if first is not None and job.protection_ends is not None and job.is_protected(first):
+            found[job.id] = job.protection_ends
+    return found
 
 
 def _waves(candidates: Sequence[Candidate], jobs: Sequence[RunningJob], scene: Scene) -> tuple[Wave, ...]:
     limits = scene.rack_limits
-    return plan_waves(candidates, scene.pools, scene.pool_sizes, limits, scene.seed, jobs, scene.start)
+    return plan_waves(candidates, scene.pools, scene.pool_sizes, limits, scene.seed, jobs, scene.opens)
 
 
-def _when_reached(waves: Sequence[Wave], _: Sequence[RunningJob], start: datetime) -> list[datetime]:
-    """By wave, when those before it are expected to have ended, without waiting for work or approvals."""
-    times = [start]
+def _when_reached(waves: Sequence[Wave], _: Sequence[RunningJob], opens: Mapping[str, datetime]) -> list[datetime]:
+    """By wave, when its pool is open and those before it are expected to have ended, without waiting for work or
+    approvals."""
+    times: list[datetime] = []
+    free: datetime | None = None
     for wave in waves:
-        times.append(times[-1] + timedelta(seconds=wave.expected_seconds + wave.bake_seconds))
-    return times[:-1]
+        times.append(opens[wave.pool] if free is None else max(free, opens[wave.pool]))
+        free = times[-1] + timedelta(seconds=wave.expected_seconds + wave.bake_seconds)
+    return times
 
 
-def _when_first_reached(waves: Sequence[Wave], jobs: Sequence[RunningJob], start: datetime) -> list[datetime]:
+def _when_first_reached(
+    waves: Sequence[Wave], jobs: Sequence[RunningJob], opens: Mapping[str, datetime]
+) -> list[datetime]:
     """The same, but as if all protected nodes of a pool were in the first wave that has any: deferring some cannot
     bring the others forward to an earlier one."""
-    guarded = {node for job in jobs if job.is_protected(start) for node in job.nodes}
+    guarded = {
+        pool: {node for job in jobs if job.is_protected(opens[pool]) for node in job.nodes}
+        for pool in {wave.pool for wave in waves}
+    }
     firsts: dict[str, datetime] = {}
-    times = _when_reached(waves, jobs, start)
+    times = _when_reached(waves, jobs, opens)
     for wave, at in zip(waves, times, strict=True):
-        if not guarded.isdisjoint(wave.nodes):
+        if not guarded[wave.pool].isdisjoint(wave.nodes):
             firsts.setdefault(wave.pool, at)
     return [firsts.get(wave.pool, at) for wave, at in zip(waves, times, strict=True)]
 
 
-def _at_the_start(waves: Sequence[Wave], _: Sequence[RunningJob], start: datetime) -> list[datetime]:
-    return [start] * len(waves)
+def _at_the_start(waves: Sequence[Wave], _: Sequence[RunningJob], opens: Mapping[str, datetime]) -> list[datetime]:
+    return [opens[wave.pool] for wave in waves]
 
 
 def _too_early(

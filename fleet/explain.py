@@ -6,6 +6,7 @@ it is clear where it begins (`fleet.readers.text_parts`), and what belongs to wh
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,8 @@ from fleet.readers import (
     slurm,
     topology,
 )
-from fleet.readers.outputs import Output, grouped, one_answer
+from fleet.readers.nvidia_smi_errors import lone_errors
+from fleet.readers.outputs import Output, grouped, logs, one_answer, subjects_of
 from fleet.readers.plain_text import by_host, printed
 from fleet.readers.text_parts import TextPart, text_parts
 
@@ -73,11 +75,14 @@ KINDS: tuple[str, ...] = tuple(name for name, _ in _READERS)
 """What can be explained, in words."""
 
 _BY_LINE = (kernel_log, fabric_manager)  # logs: lines of one log are one, whatever stands between them
+_WITH_ERRORS = (nvidia_smi_xml, nvidia_smi_text, nvidia_smi_csv, nvidia_smi_table)  # read nvidia-smi's error lines too
 _RANK = {Severity.FATAL: 0, Severity.ERROR: 1, Severity.WARNING: 2, Severity.INFO: 3}
 _LISTED = 5000  # findings and subjects of one answer
 _UNKNOWN_LISTED = 2000
 _PARTS_LISTED = 100
 _NAMED = 10  # in one sentence
+_LOGS_NUMBERED = 20
+_LINE = re.compile(r"\bline (\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +136,39 @@ def answer(found: Sequence[Piece], stopped: str = "") -> Explanation:
 def _pieces(host: str, text: str) -> Iterator[Piece]:
     parts = text_parts(text)
     yield Piece(host, text, parts)
+    of_smi: set[int] = set()
     for _, reader in _READERS:
         known = [number for number, part in enumerate(parts) if reader.recognises(part.text)]
         if not known:
             continue
+        if reader in _WITH_ERRORS:
+            of_smi.update(known)
         if reader in _BY_LINE:
-            own = (part.text if number in known else "\n" * part.text.count("\n") for number, part in enumerate(parts))
-            yield Piece(host, text, parts, tuple(number + 1 for number in known), reader.explain("".join(own)))
+            groups = logs(known, parts)
+            outputs = [Output(group, _said_of_log(reader, group, parts, len(groups))) for group in groups]
         else:
             outputs = [
                 Output(group, reader.explain("".join(parts[n].text for n in group))) for group in grouped(known, parts)
             ]
-            said = one_answer(outputs, parts)
-            yield Piece(host, text, parts, tuple(number + 1 for number in known), said)
+        yield Piece(host, text, parts, tuple(number + 1 for number in known), one_answer(outputs, parts))
+    lone = {n: lone_errors(part.text) for n, part in enumerate(parts) if n not in of_smi}
+    outputs = [Output((n,), nvidia_smi_table.explain(lines)) for n, lines in lone.items() if lines]
+    if outputs:
+        yield Piece(host, text, parts, tuple(o.places[0] + 1 for o in outputs), one_answer(outputs, parts))
+
+
+def _said_of_log(reader: Reader, group: Sequence[int], parts: Sequence[TextPart], logs: int) -> Explanation:
+    """One log's answer, with blank lines for what is not of it: its lines keep their numbers in the whole text.
+
+    Of many logs each has numbers of its own: the blank lines of all would be read for each.
+    """
+    if logs > _LOGS_NUMBERED:
+        said = reader.explain("".join(parts[n].text for n in group))
+        return replace(said, unknown=tuple(_LINE.sub(r"line \1 of its log", line) for line in said.unknown))
+    own = frozenset(group)
+    return reader.explain(
+        "".join(part.text if n in own else "\n" * part.text.count("\n") for n, part in enumerate(parts))
+    )
 
 
 def _of_hosts(hosts: dict[str, list[Piece]]) -> Explanation:
@@ -199,7 +224,7 @@ def _joined(parts: Sequence[Explanation]) -> Explanation:
     kinds = dict.fromkeys(kind for part in parts for kind in part.kind.split("+"))
     return Explanation(
         kind="+".join(kinds),
-        subjects=_merged(parts),
+        subjects=subjects_of(parts),
         findings=worst_first(finding for part in parts for finding in part.findings),
         unknown=tuple(dict.fromkeys(line for part in parts for line in part.unknown)),
     )
@@ -247,11 +272,3 @@ def _on_host(host: str, part: Explanation) -> Explanation:
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """By severity; equal ones stay in their order, each once."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: _RANK[finding.severity]))
-
-
-def _merged(parts: Sequence[Explanation]) -> tuple[Subject, ...]:
-    facts: dict[str, dict[str, str]] = {}
-    for part in parts:
-        for subject in part.subjects:
-            facts.setdefault(subject.name, {}).update(subject.facts)
-    return tuple(Subject(name, known) for name, known in facts.items())

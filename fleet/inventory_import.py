@@ -79,7 +79,7 @@ def plan_import(source: Rows, spec: FleetSpec, known: Known) -> tuple[ImportPlan
         faults += wrong
         if candidate is not None:
             candidates.append(candidate)
-    faults += _collisions(_all_together(candidates, spec, known), known)
+    faults += _collisions(_all_together(candidates, spec, known), spec, known)
     if faults:
         order = {row.origin: index for index, row in enumerate(source.rows)}
         return None, tuple(sorted(dict.fromkeys(faults), key=lambda fault: order.get(fault.origin, -1)))
@@ -184,14 +184,19 @@ def _all_together(candidates: Sequence[_Candidate], spec: FleetSpec, known: Know
     return [*staying, *candidates]
 
 
-def _collisions(nodes: Sequence[_Candidate], known: Known) -> Iterator[Fault]:
-    """Names, addresses, serials and places that two nodes would have."""
+def _collisions(nodes: Sequence[_Candidate], spec: FleetSpec, known: Known) -> Iterator[Fault]:
+    """Names, addresses, serials and places that two nodes would have.
+
+    A serial was read at a BMC's address: it is another node's where another node has that address.
+    """
     yield from _given_twice(nodes)
+    read_at = {entry.name: address_key("bmc", entry.bmc) for entry in spec.nodes}
     owners = {serial.casefold(): node for serial, node in known.serials.items()}
+    at_address = {address_key("bmc", str(node.values["bmc"])): node.name for node in nodes if "bmc" in node.values}
     for node in nodes:
         serial = str(node.values.get("serial", ""))
-        owner = owners.get(serial.casefold(), node.name)
-        if node.from_row and owner != node.name:
+        owner = owners.get(serial.casefold(), "")
+        if node.from_row and at_address.get(read_at.get(owner, ""), node.name) != node.name:
             yield Fault(node.origin, f"{node.name}: serial: {serial} was read on {owner}")
     yield from _two_in_a_place(nodes)
 

@@ -33,6 +33,7 @@ _YES = frozenset({"yes", "y", "true", "1", "on", "ok", "now"})
 _NO = frozenset({"no", "n", "false", "0", "off", "never"})
 _SIGNALS = {"1": "HUP", "2": "INT", "10": "USR1", "12": "USR2", "15": "TERM"}
 _SLURM_SIGNAL = re.compile(r"^(?:[BR]{1,2}:)?(?P<name>\w+)(?:@\d+)?$")
+_PART_OF_A_JOB = re.compile(r"\d+[_+]")
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d{1,3}):(\d{2})(?::(\d{2}))?$")
@@ -260,6 +261,9 @@ def _filled(said: JobConsent, job: Job) -> JobConsent:
         return said
     values = {"%j": job.id, "%u": job.user, "%x": job.name}
     path = re.sub("%[jux]", lambda match: values[match[0]], said.path)
+    if "%j" in said.path and _PART_OF_A_JOB.match(job.id):  # its own $SLURM_JOB_ID is another number
+        fault = f"{said.source}: %j in {_shown(said.path)!r} cannot be filled in for a task of an array"
+        return replace(said, path=None, unknown=(*said.unknown, fault))
     used = [value for pattern, value in values.items() if pattern in said.path]
     if any(not value or "/" in value or value in {".", ".."} or not value.isprintable() for value in used):
         fault = f"{said.source}: the folder {_shown(said.path)!r} cannot be filled in for this job"

@@ -32,8 +32,11 @@ _LINK = {
 
 
 def nic_parts(network: JsonObject, pci: JsonObject) -> tuple[PartFacts, ...] | None:
-    """Every network function with a PCI address, by address; None where interfaces were not read."""
-    if not isinstance(network.get("interfaces"), list):
+    """Every network function with a PCI address, by address; None where interfaces or the PCI bus were not read.
+
+    Without the bus a virtual function cannot be told from an adapter.
+    """
+    if not isinstance(network.get("interfaces"), list) or not isinstance(pci.get("devices"), list):
         return None
     on_bus = {address: entry for entry in objects_at(pci, "devices") if (address := _address(entry, "address"))}
     interfaces, adapters = _by_address(network, "interfaces"), _by_address(network, "infiniband")

@@ -36,7 +36,7 @@ def read_devices(sections: Mapping[str, JsonObject]) -> Devices:
     """
     network, pci, disks, memory = (sections.get(name, {}) for name in ("network", "pci", "disks", "memory"))
     told: tuple[tuple[str, tuple[PartFacts, ...] | None, str], ...] = (
-        ("nics", nic_parts(network, pci), _why(network, "interfaces")),
+        ("nics", nic_parts(network, pci), _why_no_nics(network, pci)),
         ("disks", disk_parts(disks, pci), _why(disks, "devices")),
         ("dimms", dimm_parts(memory), _why(memory, "modules")),
     )
@@ -61,6 +61,11 @@ def _distinct(parts: Sequence[PartFacts]) -> list[PartFacts]:
         of_many = serials[part.serial] > 1 and nameless[part.serial]
         found.append(replace(part, slot=slot, serial=None if of_many else part.serial))
     return found
+
+
+def _why_no_nics(network: JsonObject, pci: JsonObject) -> str:
+    read = isinstance(network.get("interfaces"), list)
+    return f"the PCI bus: {_why(pci, 'devices')}" if read else _why(network, "interfaces")
 
 
 def _why(section: JsonObject, key: str) -> str:

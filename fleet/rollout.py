@@ -65,8 +65,9 @@ def plan_rollout(
         del nodes[name]
     _check_floors(spec, sizes, {plan.pool for plan in nodes.values()})
     candidates = _candidates(chosen, nodes, source.bundle, readings)
-    start = max((next_open(spec.pools[p].waves.windows, now) for p in pools), default=now)
-    made = plan_around(candidates, jobs, Scene(spec.pools, sizes, policy.rack_limits, seed, start))
+    opens = {pool: next_open(spec.pools[pool].waves.windows, now) for pool in pools}
+    start = max(opens.values(), default=now)
+    made = plan_around(candidates, jobs, Scene(spec.pools, sizes, policy.rack_limits, seed, opens))
     deferred = _defer(nodes, left_out, made)
     days = [spec.pools[p].waves.visit_within_days for p in pools]
     within = min((d for d in days if d is not None), default=None)

@@ -16,8 +16,11 @@ from fleet.hostlist import expand
 from fleet.model import Job, SchedulerNode
 from fleet.slurm_state import read_state
 
-JOB_FIELDS = ("%A", "%T", "%N", "%D", "%M", "%l", "%b", "%a", "%P", "%u", "%j", "%k")
-"""The fields of `squeue_format`, in order; what people may fill in freely comes last."""
+JOB_FIELDS = ("%i", "%T", "%N", "%D", "%M", "%l", "%b", "%a", "%P", "%u", "%j", "%k")
+"""The fields of `squeue_format`, in order; what people may fill in freely comes last.
+
+`%i` is the id that names one task or part (`5_3`, `7+1`); `%A` of an array's last task is the id of the whole array.
+"""
 
 HOLDING_STATES = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING,STAGE_OUT,RESIZING"
 """For `squeue --states`: the job states that hold nodes; all are known from Slurm 18.08 on."""

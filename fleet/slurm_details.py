@@ -12,7 +12,7 @@ from fleet.model import Job
 from fleet.slurm import gpus_in, job_gpus
 
 _COLUMNS = (
-    ("JobID", 24),
+    ("JobArrayID", 24),
     ("NumNodes", 12),
     ("NumTasks", 12),
     ("Requeue", 8),

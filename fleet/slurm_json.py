@@ -103,7 +103,7 @@ def _job(item: dict[str, object], now: float | None) -> Job:
     started, limit = _number(item.get("start_time")), _number(item.get("time_limit"))
     running = state == "RUNNING" and started and now
     return Job(
-        id=f"{_number(item.get('job_id')) or 0:.0f}",
+        id=_whole(item.get("job_id")) or "0",
         name=_text(item.get("name")),
         user=_text(item.get("user_name")),
         state=state,
@@ -116,6 +116,11 @@ def _job(item: dict[str, object], now: float | None) -> Job:
         partition=_text(item.get("partition")),
         requeue=requeue if isinstance(requeue := item.get("requeue"), bool) else None,
     )
+
+
+def _whole(value: object) -> str:
+    number = _number(value)
+    return "" if number is None else f"{number:.0f}"
 
 
 def _job_gpus(item: dict[str, object]) -> int | None:

@@ -21,17 +21,19 @@ def plan_waves(
     rack_limits: Mapping[str, int],
     seed: int,
     jobs: Sequence[RunningJob] = (),
-    start: datetime | None = None,
+    opens: Mapping[str, datetime] | None = None,
 ) -> tuple[Wave, ...]:
     """Canary first, then growing waves; non-production pools before production; inside a pool by job.
 
-    A wave's units stand in the order of its rounds; none is split. Jobs that are protected at `start` go last in their
-    pool; None protects none.
+    A wave's units stand in the order of its rounds; none is split. `opens` is when each pool may begin: jobs
+    that are protected then go last in their pool; None protects none.
     """
     waves: list[Wave] = []
     for pool in sorted({c.pool for c in candidates}, key=lambda name: (pools[name].production, name)):
         own = [c for c in candidates if c.pool == pool]
-        order = order_of_pool(own, pools[pool], pool_sizes[pool], rack_limits, seed, jobs, start)
+        order = order_of_pool(
+            own, pools[pool], pool_sizes[pool], rack_limits, seed, jobs, opens[pool] if opens else None
+        )
         for number, rounds in enumerate(order_by_job(order, seed)):
             name = f"{pool} canary" if number == 0 else f"{pool} wave {number + 1}"
             waves.append(_wave(len(waves) + 1, name, rounds, pools[pool], order))

@@ -121,15 +121,16 @@ class ProbeAnswers:
         if hashlib.sha256(self._files.get(path, b"")).hexdigest() != digest:
             return Reply(_NOT_THERE)
         document = self._document(boot_id)
-        cursor = next((option.rpartition(":")[2] for option in options if option.startswith("--cursor=kmsg:")), "0")
+        given = next((option for option in options if option.startswith("--cursor=kmsg:")), "")
+        boot, _, position = given.removeprefix("--cursor=kmsg:").rpartition(":")
         sections = document["sections"]
         assert isinstance(sections, dict)
-        sections["kernel_log"] = self._log_since(int(cursor) if cursor.isdigit() else 0, boot_id)
+        sections["kernel_log"] = self._log_since(int(position) if position.isdigit() else 0, boot_id, boot == boot_id)
         return Reply(0, f"{_BEGIN}\n{json.dumps(document, separators=(',', ':'))}\n{_END}\n")
 
-    def _log_since(self, first: int, boot_id: str) -> dict[str, object]:
+    def _log_since(self, first: int, boot_id: str, continued: bool) -> dict[str, object]:
         cursor = f"kmsg:{boot_id}:{len(self.kernel_log)}"
-        return {"source": "kmsg", "cursor": cursor, "continued": first > 0, "lines": self.kernel_log[first:]}
+        return {"source": "kmsg", "cursor": cursor, "continued": continued, "lines": self.kernel_log[first:]}
 
     def _document(self, boot_id: str) -> dict[str, object]:
         machine, settings = self._machine, self._settings

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.errors import ConfigurationError, SchedulerUnreachable
 from fleet.model import SchedulerNode
 from fleet.slurm import read_scontrol_nodes
+from simulator.background import Background
 from simulator.machine import Machine
 from simulator.real_jobs import JobLoad, RealJobStream
 from simulator.real_shell import RealCommands, RealControllerHost
@@ -67,7 +68,7 @@ class RealSite:
         self._truth = truth
         self._locks = {name: asyncio.Lock() for name in machines}
         self._closed: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     async def start(self, jobs: bool) -> None:
         """Raises OSError where the Slurm does not come up."""
@@ -77,23 +78,20 @@ class RealSite:
             raise OSError(str(error)) from error
         for machine in self._machines.values():
             machine.listeners.append(self._machine_changed)
-        self._spawn(self._watch())
+        self._background.spawn(self._watch())
         if jobs:
-            self._spawn(self._stream.run())
+            self._background.spawn(self._stream.run())
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.stop()
         await asyncio.to_thread(self.slurm.stop)
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def failure(self) -> BaseException:
+        """Waits until machines, cordons or jobs can no longer be followed, and says why."""
+        return await self._background.failure()
 
     def _machine_changed(self, machine: Machine) -> None:
-        self._spawn(self._follow(machine.name, machine.up))
+        self._background.spawn(self._follow(machine.name, machine.up))
 
     async def _follow(self, name: str, up: bool) -> None:
         """Changes of one machine are followed one after the other."""

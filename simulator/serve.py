@@ -17,7 +17,8 @@ _FILES_PER_NODE = 16
 def serve(options: WorldOptions, say: Callable[[str], None]) -> None:
     """Build, listen, say so, and stop at SIGTERM or SIGINT.
 
-    Raises ConfigurationError and OSError before anything listens.
+    Raises ConfigurationError and OSError before anything listens, and OSError where the real Slurm can no longer be
+    followed: what the truth log would say from then on is not true.
     """
     _allow_files(options.nodes * _FILES_PER_NODE + _SPARE_FILES)
     asyncio.run(_serve(options, say))
@@ -38,9 +39,22 @@ async def _serve(options: WorldOptions, say: Callable[[str], None]) -> None:
             f"ready: {options.nodes} nodes, {options.nodes * options.gpus_per_node} GPUs, {options.racks} racks; "
             f"1 s here is {options.time_scale:g} s there; fleet file {world.folder / 'fleet.yaml'}"
         )
-        await stopped.wait()
+        await _until(stopped, world)
     finally:
         await world.stop()
+
+
+async def _until(stopped: asyncio.Event, world: World) -> None:
+    told = asyncio.ensure_future(stopped.wait())
+    failed = asyncio.ensure_future(world.failure())
+    try:
+        await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            error = failed.result()
+            raise OSError(f"the real Slurm can no longer be followed: {error}") from error
+    finally:
+        told.cancel()
+        failed.cancel()
 
 
 def _allow_files(wanted: int) -> None:

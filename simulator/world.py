@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -110,6 +111,13 @@ class World:
         if self.options.jobs and self._simulated is not None:
             self.stream.start()
         self._write_record()
+
+    async def failure(self) -> BaseException:
+        """Waits until a real Slurm can no longer be followed, and says why; for ever with a simulated one."""
+        if self.real is not None:
+            return await self.real.failure()
+        never: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def stop(self) -> None:
         (self.folder / "simulator.json").unlink(missing_ok=True)

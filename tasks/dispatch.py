@@ -24,6 +24,7 @@ from tasks.node import VisitResult
 from tasks.operations import AnyRun
 from tasks.scheduler import reopen
 from tasks.slots import RackSlots
+from tasks.standing import before_now
 from tasks.visit import Visit
 
 _Granted = tuple[tuple[str, ...], dict[str, Before]]
@@ -339,18 +340,3 @@ class Dispatcher:
 def _holds_all(refused: Refused) -> bool:
     """Whether no other unit of the pool would be let out either."""
     return refused.text.startswith("pool ") or refused.reason_kind is ReasonKind.BREAKER
-
-
-def before_now(run: AnyRun, names: Sequence[str]) -> dict[str, Before]:
-    """Each node as it is now, before the operation touches it."""
-    seen = run.fleet.scheduler().look().nodes
-    states = run.ledger.inventory.states(names)
-    return {
-        name: Before(
-            cordoned=name in seen and seen[name].cordoned,
-            reason=seen[name].reason if name in seen else None,
-            reason_by=seen[name].reason_by if name in seen else None,
-            state=state,
-        )
-        for name, state in states.items()
-    }

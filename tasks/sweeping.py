@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -34,12 +34,14 @@ from fleet.hardware import hardware_of_entry
 from fleet.model import Node
 from fleet.node_facts import facts_of_bmc, facts_of_failure, facts_of_probe
 from fleet.node_health import OK, log_findings
+from fleet.node_reading import NodeReading
 from fleet.ports import Clock
 from fleet.serial_check import CODE, serial_findings
 from fleet.sweep import Rounds
-from fleet.xid_counts import count_xids
+from fleet.xid_counts import XidCounts, count_xids
 from ledger import FactChange, Recorded, Tiers
 from tasks.presets import READS, step
+from tasks.sweeping_counts import Counted, CountedXids
 from tasks.sweeping_wishes import BiosWishes, WrittenSerials
 
 UNHEALTHY = "gpufleet.health.found"
@@ -80,6 +82,7 @@ class Sweeper:
         nodes: Sequence[Node],
         cursors: Mapping[str, str] | None = None,
         bmc_ages: Mapping[str, float] | None = None,
+        counted: CountedXids | None = None,
     ) -> None:
         settings, now = fleet.spec().sweep, fleet.clock.monotonic()
         names = [node.name for node in nodes]
@@ -88,6 +91,8 @@ class Sweeper:
         self._hosts = Rounds(names, settings.every_seconds, settings.longest_pause_seconds, now)
         self._bmcs = Rounds(names, settings.bmc_every_seconds, settings.longest_pause_seconds, now, bmc_ages)
         self._cursors = dict(cursors or {})
+        self._counted = counted
+        self._counts: dict[str, Counted] = {}
         self._bios = BiosWishes(fleet)
         self._serials = WrittenSerials(fleet)
         self._told: set[tuple[str, str]] = set()
@@ -95,6 +100,11 @@ class Sweeper:
     @property
     def cursors(self) -> Mapping[str, str]:
         return self._cursors
+
+    def cursors_kept(self) -> None:
+        """How far the logs were read is on disk: no Xid that was counted is read again. Raises OSError."""
+        if self._counted is not None:
+            self._counted.clear()
 
     @property
     def clock(self) -> Clock:
@@ -172,14 +182,22 @@ class Sweeper:
         except FleetError as error:
             facts = facts_of_failure(node.name, self._fleet.clock.now(), _state(error), error.message)
             return facts, error.message, ()
-        followed = node.name in self._cursors
-        news = log_findings(reading) if followed else ()
-        xids = count_xids(reading) if followed else None
+        since = self._cursors.get(node.name)
+        news = log_findings(reading) if since is not None else ()
+        at = self._fleet.clock.now()
+        xids = self._count(node.name, since, at, reading) if since is not None else None
         if reading.kernel_log is not None and reading.kernel_log.cursor is not None:
             self._cursors[node.name] = reading.kernel_log.cursor
         serials = self._serials.now()
-        facts = facts_of_probe(node.name, self._fleet.clock.now(), reading, xids, serials.by_node.get(node.name))
+        facts = facts_of_probe(node.name, at, reading, xids, serials.by_node.get(node.name))
         return facts, None, (*news, *serial_findings(facts.facts, serials.owners))
+
+    def _count(self, node: str, since: str, at: datetime, reading: NodeReading) -> XidCounts | None:
+        xids = count_xids(reading, since)
+        if self._counted is None or xids is None or reading.kernel_log is None:
+            return xids
+        self._counts[node] = Counted(since, at, xids)
+        return self._counted.left(node, since, reading.kernel_log.continued, xids)
 
     def _read_bmc(self, node: Node) -> _Outcome:
         try:
@@ -197,6 +215,9 @@ class Sweeper:
     def _keep(self, facts: Sequence[NodeFacts], swept: Swept) -> None:
         if not facts:
             return
+        if self._counted is not None:
+            told = {each.node: self._counts.pop(each.node) for each in facts if each.node in self._counts}
+            self._counted.note(told)
         kept: Recorded = self._fleet.ledger().facts.record(facts)
         swept.arrived += kept.arrived
         swept.changes += kept.changes
@@ -244,17 +265,19 @@ def rounds(sweeper: Sweeper, seconds: float) -> Iterator[int]:
 def begin_sweep(fleet: Fleet) -> Sweeper:
     """A sweeper that goes on where the run before it ended."""
     now = fleet.clock.now()
-    seen = {known.node: known.seen.get("bmc") for known in fleet.ledger().facts.current(kinds=())}
-    ages = {node: (now - at).total_seconds() for node, at in seen.items() if at is not None}
+    seen = {known.node: known.seen for known in fleet.ledger().facts.current(kinds=())}
+    ages = {node: (now - told["bmc"]).total_seconds() for node, told in seen.items() if "bmc" in told}
     kept = read_kept(_cursor_file(fleet)) or {}
     cursors = {node: cursor for node, cursor in kept.items() if isinstance(cursor, str)}
-    return Sweeper(fleet, fleet.spec().inventory(), cursors, ages)
+    probed = {node: told["probe"] for node, told in seen.items() if "probe" in told}
+    counted = CountedXids(fleet.folder() / "run" / "xids_counted.json", cursors, probed)
+    return Sweeper(fleet, fleet.spec().inventory(), cursors, ages, counted)
 
 
 def report_health(fleet: Fleet, sweeper: Sweeper, swept: Swept) -> None:
     """An event for each thing that a kernel said, and for each GPU or node whose health changed to the worse.
 
-    The cursors are kept after that: what a crash cuts off is told again rather than lost.
+    The cursors are kept after that: what a crash cuts off is told again rather than lost, and counted once.
     """
     for node, finding in swept.findings:
         told = {"subject": finding.subject, "severity": finding.severity.value, "action": finding.action.value}
@@ -263,6 +286,7 @@ def report_health(fleet: Fleet, sweeper: Sweeper, swept: Swept) -> None:
         if change.name == "health" and change.new not in (None, OK):
             _emit(fleet, change.node, str(change.new), {"subject": change.part or "node", "was": change.old})
     keep(_cursor_file(fleet), dict(sweeper.cursors))
+    sweeper.cursors_kept()
 
 
 def _cursor_file(fleet: Fleet) -> Path:
@@ -286,14 +310,15 @@ def announce_arrivals(fleet: Fleet) -> None:
 
     What was there when the fleet was first swept has not arrived: it is written down without an event.
     """
-    spec, path = fleet.spec(), fleet.folder() / "run" / "arrivals.jsonl"
+    spec, run = fleet.spec(), fleet.folder() / "run"
     known = {now.node: now.known.facts for now in fleet.ledger().facts.current(kinds=())}
     seen = [
         hardware_of_entry(entry, spec.site, known[entry.name].get("system.serial"))
         for entry in spec.nodes
         if "read" in (known.get(entry.name, {}).get(name) for name in ("probe.state", "bmc.state"))
     ]
-    announce_new(path, spec.fleet, seen, (), ArrivalSource.SWEEP, fleet.clock.now(), silently=not path.exists())
+    record, begun = run / "arrivals.jsonl", run / "first_sweep_done"
+    announce_new(record, spec.fleet, seen, (), ArrivalSource.SWEEP, fleet.clock.now(), begun)
 
 
 @step("thin out old numbers", READS)

@@ -6,7 +6,7 @@ import re
 
 from fleet.gpu import SmiError, SmiErrorKind
 from fleet.readers.pci_address import pci_address
-from fleet.readers.plain_text import clean
+from fleet.readers.plain_text import any_of, clean
 
 _ANY = (
     "device handle",
@@ -25,6 +25,13 @@ _ANY = (
     "exit",
 )
 _SHOWN = 300
+_ALONE_WORDS = (
+    "NVIDIA-SMI has failed",
+    "Unable to determine the device handle for",
+    "Failed to initialize NVML",
+    "No devices were found",
+)
+_ALONE = re.compile(rf"^[^\S\n]*(?:{'|'.join(_ALONE_WORDS)})[^\n]{{0,1000}}", re.MULTILINE)
 
 _HANDLE = re.compile(r"unable to determine the device handle for\s+gpu\s*(?P<rest>\S.*)", re.IGNORECASE)
 _NAMED = re.compile(
@@ -85,6 +92,16 @@ def read_errors(text: str) -> tuple[SmiError, ...]:
         if error is not None:
             found.setdefault((error.kind, error.gpu or error.printed_gpu), error)
     return tuple(found.values())
+
+
+def lone_errors(text: str) -> str:
+    """The lines that nvidia-smi alone prints and that no other output has; "" where there are none.
+
+    They say how a GPU or the driver is even where they stand behind another tool's output.
+    """
+    if not any_of(_ALONE_WORDS, text):
+        return ""
+    return "".join(f"{match[0].strip()}\n" for match in _ALONE.finditer(text))
 
 
 def _error(line: str) -> SmiError | None:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fleet.findings import Explanation, Finding, Severity, Subject
-from fleet.readers.text_parts import TextPart
+from fleet.readers.text_parts import COMMAND, TextPart
 
 _NAMES = re.compile(
     r"\bGPU-[0-9a-fA-F]{8}-[0-9a-fA-F-]{20,27}|"
-    r"\b(?:Serial Number|serial|serial_num|SerialNumber)\"?>?\s{0,40}[:=]?\s{0,4}\"?([A-Z0-9]{10,16})\b|"
+    r"\b(?<!Chassis )(?:Serial Number|serial|serial_num|SerialNumber)\"?>?\s{0,40}[:=]?\s{0,4}\"?([A-Z0-9]{10,16})\b|"
     r"\b(?:[Nn]ode|[Pp]ort)[ _](?:GUID|guid):?\s{0,20}((?:0x)?[0-9a-fA-F:]{16,19})\b"
 )
+_JSON = re.compile(r"^[^\S\n]*[\[{][^\S\n]*(?:$|[\"\[{])", re.MULTILINE)  # readers read one document of a text
+_NUMBERED = re.compile(r"[A-Za-z][\w.]*(?:-[\w.]+)*\d[\w.]*")  # gpu-0001, node7.example
 _GRAVEST_FIRST = tuple(reversed(Severity))
 _NAMED = 8
 
@@ -36,13 +38,37 @@ def grouped(places: Sequence[int], parts: Sequence[TextPart]) -> list[tuple[int,
     last: frozenset[str] = frozenset()
     for place in places:
         names = hardware_names(parts[place].text) if len(places) > 1 else frozenset()
-        if groups and names & last and not parts[place].text.lstrip().startswith("{"):
+        apart = groups and any(_JSON.search(parts[n].text) for n in (groups[-1][-1], place))
+        if groups and names & last and not apart:
             groups[-1] = (*groups[-1], place)
             last |= names
         else:
             groups.append((place,))
             last = names
     return groups
+
+
+def logs(places: Sequence[int], parts: Sequence[TextPart]) -> list[tuple[int, ...]]:
+    """The places of a log's parts by the host that a prompt or title above them names: what a boot ends on one host
+    goes on on another. Parts below no such name are of the host before them."""
+    groups: dict[str, list[int]] = {}
+    host = ""
+    wanted = frozenset(places)
+    for place, part in enumerate(parts):
+        host = part.host or _host_in(part.title) or host
+        if place in wanted:
+            groups.setdefault(host, []).append(place)
+    return [tuple(group) for group in groups.values()]
+
+
+def _host_in(title: str) -> str:
+    """The title where it may be a host's, "" where it is a command or a file that every host has."""
+    words = title.split()
+    if not words or words[0].startswith("/"):
+        return ""
+    if COMMAND.fullmatch(words[0].rsplit("/", 1)[-1]) or words[0] == "sudo":
+        return next((word for word in words[1:] if _NUMBERED.fullmatch(word)), "")
+    return title
 
 
 def hardware_names(text: str) -> frozenset[str]:
@@ -92,13 +118,14 @@ def _named(label: str, subject: str) -> str:
 def _apart(answers: Sequence[Explanation]) -> Explanation:
     return Explanation(
         kind="+".join(dict.fromkeys(said.kind for said in answers)),
-        subjects=_subjects(answers),
+        subjects=subjects_of(answers),
         findings=tuple(dict.fromkeys(finding for said in answers for finding in said.findings)),
         unknown=tuple(dict.fromkeys(line for said in answers for line in said.unknown)),
     )
 
 
-def _subjects(answers: Sequence[Explanation]) -> tuple[Subject, ...]:
+def subjects_of(answers: Sequence[Explanation]) -> tuple[Subject, ...]:
+    """The subjects of several answers, each once; where they tell of the same fact, the last one counts."""
     facts: dict[str, dict[str, str]] = {}
     for said in answers:
         for subject in said.subjects:

@@ -10,7 +10,7 @@ _LINE_CHARACTERS = 8000  # no tool prints longer ones; a bound on what an expres
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_OTHER_ENDS = re.compile(r"\r\n?|\x85|\u2028|\u2029")
+_OTHER_ENDS = re.compile(r"\r+\n|\r|\x85|\u2028|\u2029")
 _OTHER_END = ("\r", "\x85", "\u2028", "\u2029")
 _ASCII_CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
 _STAMPS = (
@@ -96,7 +96,10 @@ def by_host(text: str) -> Mapping[str, str]:
     """
     blocks = _BLOCK.split(text) if text.lstrip().startswith("-----") else []
     if len(blocks) > 3 and not blocks[0].strip():
-        return dict(zip(blocks[1::2], blocks[2::2], strict=True))
+        joined: dict[str, str] = {}
+        for host, block in zip(blocks[1::2], blocks[2::2], strict=True):
+            joined[host] = joined.get(host, "") + block
+        return joined
     parts: dict[str, list[str]] = {}
     for line in (_OTHER_ENDS.sub("\n", text) if any_of(_OTHER_END, text) else text).split("\n"):
         found = _HOST.match(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleet.drain_reasons import DrainOwner, read_drain_reason
@@ -14,8 +14,16 @@ from fleet.hostlist import compress
 from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.readers.json_in_text import all_json
 from fleet.readers.plain_text import LineStart, any_of
-from fleet.readers.slurm_sections import ERROR, Listing, Section, read_squeue_table, sections, table_of
-from fleet.slurm import gpus_in, holds_nodes, read_scontrol_jobs, read_scontrol_nodes, read_sinfo
+from fleet.readers.slurm_sections import (
+    ERROR,
+    Listing,
+    Section,
+    read_sinfo_table,
+    read_squeue_table,
+    sections,
+    table_of,
+)
+from fleet.slurm import gpus_in, holds_nodes, read_scontrol_jobs, read_scontrol_nodes
 from fleet.slurm_json import read_json_jobs, read_json_nodes
 from fleet.slurm_state import read_state
 
@@ -57,7 +65,9 @@ def _explain_section(section: Section) -> Explanation:
         if section.listing is Listing.JOBS:
             return _explain_jobs(read_scontrol_jobs(_flush(text)), ())
         if section.listing is Listing.SINFO:
-            return _explain_nodes(read_sinfo(text), {})
+            nodes, torn = read_sinfo_table(text)
+            found = _explain_nodes(nodes, {})
+            return replace(found, unknown=(*found.unknown, *_torn("sinfo", torn)))
         if section.listing is Listing.SQUEUE:
             return _explain_squeue(text)
     except FleetError as error:  # a record that was cut off
@@ -71,13 +81,18 @@ def _flush(text: str) -> str:
 
 
 def _together(parts: list[Explanation]) -> Explanation:
-    """Several listings as one answer: what one does not know of a node or job, another may."""
-    facts: dict[str, dict[str, str]] = {}
+    """Several listings as one answer: what one does not know of a node or job, another may.
+
+    Where two say different things nobody can tell which is true: the fact is unknown, with what each says.
+    """
+    said: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts:
         for subject in part.subjects:
-            known = facts.setdefault(subject.name, {})
-            known.update({k: v for k, v in subject.facts.items() if k not in known or known[k] == "unknown"})
-    counted = {f"{name}: {_GPUS_UNKNOWN}" for name, known in facts.items() if known.get("gpus", "unknown") != "unknown"}
+            known = said.setdefault(subject.name, {})
+            for name, value in subject.facts.items():
+                known.setdefault(name, {})[value] = None
+    facts = {subject: {name: _one(values) for name, values in known.items()} for subject, known in said.items()}
+    counted = {f"{name}: {_GPUS_UNKNOWN}" for name, known in facts.items() if known.get("gpus", "unknown").isdecimal()}
     unknown = dict.fromkeys(line for part in parts for line in part.unknown)
     found = {(finding.subject, finding.code): finding for part in reversed(parts) for finding in part.findings}
     order = dict.fromkeys((finding.subject, finding.code) for part in parts for finding in part.findings)
@@ -87,6 +102,11 @@ def _together(parts: list[Explanation]) -> Explanation:
         findings=tuple(found[key] for key in order),
         unknown=tuple(line for line in unknown if line not in counted),
     )
+
+
+def _one(values: Iterable[str]) -> str:
+    known = [value for value in values if value != "unknown"] or ["unknown"]
+    return known[0] if len(known) == 1 else f"unknown: {' / '.join(known)}"
 
 
 def _documents(text: str) -> Iterator[Mapping[str, object]]:
@@ -204,9 +224,12 @@ def _explain_squeue(text: str) -> Explanation:
     found = _explain_jobs(jobs, ())
     gpus = ("how many GPUs the jobs hold: squeue's table does not say",) if jobs else ()
     left = tuple(line for line in found.unknown if not line.startswith("job "))
-    rows = tuple(f"a row of squeue's table: {row}" for row in torn[:_ROWS])
-    more = (f"{len(torn) - _ROWS} more rows of squeue's table",) if len(torn) > _ROWS else ()
-    return replace(found, unknown=(*left, *gpus, *rows, *more))
+    return replace(found, unknown=(*left, *gpus, *_torn("squeue", torn)))
+
+
+def _torn(command: str, rows: Sequence[str]) -> tuple[str, ...]:
+    more = (f"{len(rows) - _ROWS} more rows of {command}'s table",) if len(rows) > _ROWS else ()
+    return (*(f"a row of {command}'s table: {row}" for row in rows[:_ROWS]), *more)
 
 
 def _job_facts(job: Job) -> dict[str, str]:

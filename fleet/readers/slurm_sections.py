@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from fleet.errors import FleetError
 from fleet.hostlist import expand
-from fleet.model import Job
-from fleet.slurm import duration_seconds, holds_nodes
+from fleet.model import Job, SchedulerNode, SchedulerState
+from fleet.slurm import duration_seconds, holds_nodes, read_sinfo
+from fleet.slurm_state import read_state
 
 
 class Listing(StrEnum):
@@ -81,7 +82,7 @@ def table_of(line: str) -> Listing | None:
 
 
 def sections(text: str) -> tuple[Section, ...]:
-    """The listings in their order; text that is of none is left out. A blank line ends a table."""
+    """The listings in their order; text that is of none is left out. A table goes on until another listing begins."""
     found: list[tuple[Listing, list[str]]] = []
     current: list[str] | None = None
     for line in text.split("\n"):
@@ -90,11 +91,7 @@ def sections(text: str) -> tuple[Section, ...]:
         if begins is not None and not (same and current is not None):
             current = []
             found.append((begins, current))
-        elif (
-            begins is None
-            and found
-            and (found[-1][0] is Listing.ERROR or (found[-1][0] in _TABLES and not line.strip()))
-        ):
+        elif begins is None and found and found[-1][0] is Listing.ERROR:
             current = None
         if current is not None:
             current.append(line)
@@ -112,6 +109,38 @@ def _begins(line: str) -> Listing | None:
     if "error:" in line and ERROR.match(line):
         return Listing.ERROR
     return table_of(line)
+
+
+def read_sinfo_table(text: str) -> tuple[Mapping[str, SchedulerNode], tuple[str, ...]]:
+    """The nodes of a table that sinfo printed, and the rows that cannot be read.
+
+    Behind a blank line may stand words that are none of sinfo's: there a row must have a state that is known. Raises
+    ConfigurationError where the table has no columns for nodes and states.
+    """
+    lines = text.split("\n")
+    header = lines[0].split()
+    rows: list[str] = []
+    torn: list[str] = []
+    blank = False
+    for line in lines[1:]:
+        cells = line.split()
+        blank = blank or not cells
+        if not cells:
+            continue
+        own = dict(zip(header, cells, strict=False))
+        whole = len(cells) >= len(header) and _expands(own.get("NODELIST", ""))
+        if whole and not (blank and read_state(own.get("STATE", "")).state is SchedulerState.UNKNOWN):
+            rows.append(line)
+        else:
+            torn.append(line.strip()[:120])
+    return read_sinfo("\n".join([lines[0], *rows])), tuple(torn)
+
+
+def _expands(hosts: str) -> bool:
+    try:
+        return bool(expand(hosts))
+    except FleetError:
+        return False
 
 
 def read_squeue_table(text: str) -> tuple[tuple[Job, ...], tuple[str, ...]]:

@@ -50,6 +50,9 @@ _COMMANDS = (
     "nvidia-smi|nvidia-bug-report|dmesg|journalctl|dcgmi|ibstat|ibstatus|ibv_devinfo|iblinkinfo|perfquery|mlxlink|lspci|"
     "ethtool|ip|rdma|scontrol|sinfo|squeue|sacct|nvfwupd|curl|cat|systemctl|uname|lsmod|free|uptime|hostname"
 )
+COMMAND = re.compile(_COMMANDS)
+"""The name of a command that a title may be, for `fullmatch`."""
+
 _RULE = r"\+[-+]{10,}\+\n\|\s*"
 _TITLES = (
     _head(
@@ -97,6 +100,7 @@ _TOOLS = (
     _head("infiniband", "Infiniband device", r"Infiniband device '(?P<key>[^'\n]{1,40}' port \d{1,3}) status"),
     _head("ethernet", "Settings for", r"Settings for (?P<key>[^\s:]{1,40}):"),
     _head("ethernet", ": <", r"\d{1,5}: (?P<key>[\w.@-]{1,40}): <[A-Z]"),
+    _head("csv", "\n1, ", r"(?P<key>0), (?P<value>)[^\n]{1,300}\n1, \S"),
     _head("slurm", "NodeName=", r"[^\S\n]*NodeName=(?P<key>[^\s\[\],]{1,80})(?=\s)"),
     _head("slurm", "JobId=", r"[^\S\n]*JobId=(?P<key>\d{1,12})(?=\s)"),
     _head("slurm", "NODELIST", r"[^\S\n]*(?=[A-Z][^\n]*\bNODELIST)(?P<key>[A-Z][A-Z_:()]{2,20}[^\n]{0,200})"),
@@ -108,7 +112,9 @@ _KERNEL = re.compile(
     r"(?:<\d{1,3}>)?\[ *\d{1,9}\.\d{6}\](?:\[ *[TC]\d+\])? "
     r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,80} kernel: "
-    r"|\d{4}-\d\d-\d\dT\S{8,24} \S{1,80} kernel: )"
+    r"|\d{4}-\d\d-\d\dT\S{8,24} \S{1,80} kernel: "
+    r"|NVRM: (?:Xid|GPU|The NVIDIA GPU)\b"
+    r"|Xid \((?:PCI:)?[0-9a-fA-F])"
 )
 
 

@@ -66,8 +66,14 @@ class XidLog:
     def _note(self, record: LogRecord) -> None:
         message = record.message
         if message.startswith(_BOOT):
-            for codes in self._open.pop(record.host, {}).values():
+            ended = self._open.pop(record.host, {})
+            for codes in ended.values():
                 self._end("a reboot", codes)
+            if ended and not record.host:
+                self._unknown.append(
+                    f"line {record.number}: whether the same host starts here, which ends what stands above: "
+                    "the log names no host"
+                )
         if "GPU" not in message:
             return
         tied = _TIED.search(message)

@@ -25,7 +25,10 @@ _TYPES = {
 
 
 def read_modules(root: Root) -> object:
-    """A dictionary for each socket, `size_mib` 0 for an empty one; {"unknown": why} where there are none to be read."""
+    """A dictionary for each socket, `size_mib` 0 for an empty one; {"unknown": why} where not all can be read.
+
+    A list without one of them would say that its module was taken out.
+    """
     names = [name for name in root.names(_ENTRIES) if name.startswith("17-")]
     if not names:
         return unknown("the kernel shows no memory devices of the firmware (SMBIOS)")
@@ -36,11 +39,12 @@ def read_modules(root: Root) -> object:
                 content = file.read(_LARGEST)
         except PermissionError:
             return unknown("only root may read the firmware's tables")
-        except OSError:
-            continue
-        if len(content) > 0x1A:
-            found.append(_module(content))
-    return found or unknown("the firmware's memory devices cannot be read")
+        except OSError as error:
+            return unknown(f"the firmware's memory device {name} cannot be read: {error.strerror}")
+        if len(content) <= 0x1A:
+            return unknown(f"the firmware's memory device {name} is cut off")
+        found.append(_module(content))
+    return found
 
 
 def _module(content: bytes) -> dict[str, object]:

@@ -59,9 +59,16 @@ class Controller:
         self._next_job = 1
         self._limits: dict[int, Action] = {}
         self._watches: dict[str, Action] = {}
+        self._at_next_reservation: Action | None = None
         self._killed: set[int] = set()
         for machine in machines:
             machine.listeners.append(self._machine_changed)
+
+    def find(self, text: str) -> SlurmJob | None:
+        """The job of an id: `5`, or `5_3` for a task of an array."""
+        if text.isdigit():
+            return self.jobs.get(int(text))
+        return next((job for job in self.jobs.values() if job.shown_id == text), None)
 
     def nodes_of(self, partition: str) -> list[SlurmNode]:
         return [node for node in self.nodes.values() if node.partition == partition]
@@ -69,12 +76,19 @@ class Controller:
     def reservations_changed(self) -> None:
         """Set the nodes' flags for the reservations of this moment, now and whenever one begins or ends."""
         now = self.timers.now()
+        for job in self.reservations.overdue(now):
+            self._time_out(job)
         self.reservations.expire(now)
         self.reservations.mark(now)
         due = [moment for found in self.reservations for moment in (found.start, found.end) if moment > now]
-        if due:
-            self.timers.at(min(due), self.reservations_changed)
+        if self._at_next_reservation is not None:
+            self._at_next_reservation()
+        self._at_next_reservation = self.timers.at(min(due), self._reservation_is_due) if due else None
         self.queue.look_again()
+
+    def _reservation_is_due(self) -> None:
+        self._at_next_reservation = None
+        self.reservations_changed()
 
     def drain(self, names: Iterable[str], reason: str, by: str) -> None:
         """State=DRAIN. Raises SlurmError where there is no reason to be found."""
@@ -248,6 +262,8 @@ class Controller:
             self._queue_again(job)
         else:
             self._finish(job, job.end_state)
+        if job.reservation:
+            self.reservations_changed()
         self.queue.look_again()
 
     def _finish(self, job: SlurmJob, end: JobState) -> None:

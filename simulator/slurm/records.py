@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -97,11 +98,21 @@ class SlurmJob:
     limit_seconds: float | None = None
     reservation: str = ""  # the one that it runs in
     asked_reservation: str = ""
+    task: tuple[int, int] | None = None  # its array's id, and its number there
 
     def __post_init__(self) -> None:
         self.comment = self.comment or self.request.comment
         self.limit_seconds = self.request.limit_seconds
         self.reservation = self.asked_reservation = self.request.reservation
+
+    @property
+    def shown_id(self) -> str:
+        """`5_3` for a task of an array."""
+        return str(self.id) if self.task is None else "{}_{}".format(*self.task)
+
+    def is_named(self, ids: Collection[str]) -> bool:
+        """Is it meant by one of these? An array's id means all of its tasks."""
+        return bool({self.shown_id, str(self.task[0] if self.task else self.id)} & {*ids})
 
     @property
     def holds_nodes(self) -> bool:

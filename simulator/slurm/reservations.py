@@ -146,6 +146,14 @@ class Reservations:
                 return True
         return False
 
+    def overdue(self, now: float) -> list[SlurmJob]:
+        """Running jobs of a reservation that has ended: slurmctld ends them as at their time limit, but for FLEX.
+
+        Source: job_time_limit in job_mgr.c of Slurm 22.05, with ResvOverRun at its default of 0.
+        """
+        ended = {found.name for found in self if found.end <= now and "FLEX" not in found.flags}
+        return [job for job in self._jobs.values() if job.state is JobState.RUNNING and job.reservation in ended]
+
     def expire(self, now: float) -> None:
         """Reservations whose end has come go, once no job of theirs runs."""
         for found in [found for found in self if found.end <= now]:

@@ -26,7 +26,7 @@ def sacct(controller: Controller, arguments: list[str]) -> Reply:
     if not controller.settings.accounting:
         return failure("Slurm accounting storage is disabled\n")
     asked = parsed.values.get("jobs", "").split(",")
-    jobs = [job for job in controller.jobs.values() if str(job.id) in asked]
+    jobs = [job for job in controller.jobs.values() if job.is_named(asked)]
     if parsed.has("env-vars"):
         title = "Environment used for {} (must be batch to display)"
         return Reply(0, "".join(f"{title.format(job.id)}\n{_RULE}\nNONE\n\n" for job in jobs))
@@ -41,7 +41,7 @@ def sacct(controller: Controller, arguments: list[str]) -> Reply:
 def _field(name: str, job: SlurmJob) -> str:
     match name.lower():
         case "jobid":
-            return str(job.id)
+            return job.shown_id
         case "state":
             return str(job.state)
         case "submitline":

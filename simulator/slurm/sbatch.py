@@ -17,7 +17,7 @@ from simulator.slurm.words import parse_limit
 _WITH_VALUE = (
     "nodes gres gpus-per-node gpus time comment signal job-name partition account output error chdir wrap ntasks "
     "ntasks-per-node cpus-per-task mem constraint reservation dependency uid nodelist exclude open-mode export "
-    "mail-type qos nice begin"
+    "mail-type qos nice begin array"
 )
 _SBATCH = Options(
     "sbatch",
@@ -25,7 +25,7 @@ _SBATCH = Options(
     flags=frozenset({"requeue", "no-requeue", "exclusive", "parsable", "hold", "quiet", "oversubscribe"}),
     short={"N": "nodes", "t": "time", "J": "job-name", "p": "partition", "A": "account", "o": "output"}
     | {"e": "error", "D": "chdir", "n": "ntasks", "c": "cpus-per-task", "C": "constraint", "d": "dependency"}
-    | {"w": "nodelist", "x": "exclude", "q": "qos", "H": "hold", "Q": "quiet", "s": "oversubscribe"},
+    | {"w": "nodelist", "x": "exclude", "q": "qos", "H": "hold", "Q": "quiet", "s": "oversubscribe", "a": "array"},
 )
 _SCANCEL = Options(
     "scancel",
@@ -56,15 +56,19 @@ def sbatch(controller: Controller, arguments: list[str], user: str, stdin: str, 
     merged = _directives(script)
     merged.values |= line.values
     request = _request(controller, merged, user, script, command)
+    tasks = _tasks(merged.values.get("array"))
     if not controller.reachable:
         return failure(f"sbatch: error: Batch job submission failed: {UNREACHABLE}\n")
     try:
-        job = controller.submit(request)
+        jobs = [controller.submit(request) for _ in tasks]
     except SlurmError as error:
         what = f"sbatch: error: invalid partition specified: {request.partition}\n" if "partition" in str(error) else ""
         return failure(f"{what}sbatch: error: Batch job submission failed: {error}\n")
-    job.held = merged.has("hold")
-    return Reply(0, f"{job.id}\n" if merged.has("parsable") else f"Submitted batch job {job.id}\n")
+    first = jobs[0].id
+    for job, task in zip(jobs, tasks, strict=True):
+        job.held = merged.has("hold")
+        job.task = None if task is None else (first, task)
+    return Reply(0, f"{first}\n" if merged.has("parsable") else f"Submitted batch job {first}\n")
 
 
 def _read(command: str, files: Path | None) -> str | None:
@@ -110,6 +114,17 @@ def _request(controller: Controller, options: Parsed, user: str, script: str, co
         begin_after=_begin(values.get("begin", "now")),
         workdir=values.get("chdir", "/root" if user == "root" else f"/home/{user}"),
     )
+
+
+def _tasks(array: str | None) -> list[int | None]:
+    """`0-3,7`: the numbers of an array's tasks; one job without a number where there is none."""
+    if array is None:
+        return [None]
+    spans = [re.fullmatch(r"(\d+)(?:-(\d+))?", part) for part in array.split(",")]
+    numbers: list[int | None] = [n for span in spans if span for n in range(int(span[1]), int(span[2] or span[1]) + 1)]
+    if None in spans or not numbers:
+        raise ValueError("sbatch: error: Batch job submission failed: Invalid job array specification")
+    return numbers
 
 
 def _begin(text: str) -> float:
@@ -158,7 +173,7 @@ def scancel(controller: Controller, arguments: list[str], user: str) -> Reply:
     by_filter = [key for key in ("user", "name", "partition", "state", "account", "nodelist") if parsed.has(key)]
     if not parsed.words and not by_filter and not parsed.has("me"):
         return failure("scancel: error: No job identification provided\n")
-    asked = [part for word in parsed.words for part in word.split(",")]
+    asked = [part.partition(".")[0] for word in parsed.words for part in word.split(",")]  # `5.0`: its steps
     if not controller.reachable:
         return failure("".join(f"scancel: error: Kill job error on job id {id_}: {UNREACHABLE}\n" for id_ in asked), 8)
     if name is not None and name not in {"TERM", "KILL"}:
@@ -166,7 +181,7 @@ def scancel(controller: Controller, arguments: list[str], user: str) -> Reply:
         if refused is not None:
             return refused
     for job in list(controller.jobs.values()):
-        if (asked and str(job.id) not in asked) or not _matches(job.request, job.state, parsed, user):
+        if (asked and not job.is_named(asked)) or not _matches(job.request, job.state, parsed, user):
             continue
         if name is None or name in {"TERM", "KILL"}:
             controller.cancel(job)
@@ -178,7 +193,7 @@ def scancel(controller: Controller, arguments: list[str], user: str) -> Reply:
 
 def _cannot_signal(controller: Controller, asked: list[str]) -> Reply | None:
     for text in asked:
-        job = controller.jobs.get(int(text)) if text.isdigit() else None
+        job = controller.find(text)
         start = f"scancel: error: Kill job error on job id {text}: "
         if job is None or job.state in FINISHED:
             return failure(f"{start}Invalid job id specified\n")

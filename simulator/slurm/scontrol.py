@@ -161,7 +161,7 @@ def _write_script(controller: Controller, id_: str, file: str = "") -> Reply:
 
 
 def find_job(controller: Controller, text: str) -> SlurmJob | None:
-    return controller.jobs.get(int(text)) if text.isdigit() else None
+    return controller.find(text)
 
 
 def _on_jobs(controller: Controller, keyword: str, words: list[str]) -> Reply:
@@ -233,16 +233,21 @@ def _update_nodes(controller: Controller, changes: list[tuple[str, str]], user: 
         return failure(f"slurm_update error: {UNREACHABLE}\n")
     reply = _apply(controller, names, state, reason, user)
     if features is not None:
-        controller.set_features([name for name in expand(names) if name in controller.nodes], features)
+        controller.set_features([name for name in _asked(names) if name in controller.nodes], features)
     return reply
+
+
+def _asked(names: str) -> tuple[str, ...]:
+    """The names of a hostlist; one that is malformed is a name that no node has."""
+    try:
+        return expand(names)
+    except ConfigurationError:
+        return (names,)
 
 
 def _apply(controller: Controller, names: str, state: str | None, reason: str | None, user: str) -> Reply:
     """slurmctld does what it can for the whole list, and then names one error."""
-    try:
-        asked = expand(names)
-    except ConfigurationError:
-        asked = (names,)
+    asked = _asked(names)
     known = [name for name in asked if name in controller.nodes]
     change: Callable[[], None]
     if state == "DRAIN":
@@ -256,7 +261,7 @@ def _apply(controller: Controller, names: str, state: str | None, reason: str | 
     elif state == "RESUME":
         change = lambda: controller.resume(known, user)  # noqa: E731
     else:
-        change = lambda: controller.set_reason(known, reason or "", user)  # noqa: E731
+        change = lambda: None if reason is None else controller.set_reason(known, reason, user)  # noqa: E731
     try:
         change()
     except SlurmError as error:

@@ -84,8 +84,9 @@ def show_job(job: SlurmJob, clock: SimClock, oneliner: bool) -> str:
     owner = f"{request.user}({user_id(request.user)})"
     count = f"{request.nodes}-{request.nodes}" if pending and not job.restarts else str(request.nodes)
     waits = job.eligible if pending and job.restarts else None
+    array = "ArrayJobId={} ArrayTaskId={} ".format(*job.task) if job.task else ""
     lines = [
-        f"JobId={job.id} JobName={request.name}",
+        f"JobId={job.id} {array}JobName={request.name}",
         f"UserId={owner} GroupId={owner} MCS_label=N/A",
         f"Priority={0 if job.held else 4294901760 - job.id} Nice=0 Account={request.account or '(null)'} QOS=(null)",
         f"JobState={job.state} Reason={job.reason.replace(' ', '_')} Dependency=(null)",

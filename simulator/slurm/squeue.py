@@ -72,7 +72,7 @@ def _gres(row: _Row) -> str:
 
 
 _COLUMNS: dict[str, Column[_Row]] = {
-    "i": Column("JOBID", lambda row: str(row.job.id)),
+    "i": Column("JOBID", lambda row: row.job.shown_id),
     "A": Column("JOBID", lambda row: str(row.job.id)),
     "j": Column("NAME", lambda row: row.job.request.name),
     "u": Column("USER", lambda row: row.job.request.user),
@@ -105,7 +105,8 @@ _COLUMNS: dict[str, Column[_Row]] = {
 }
 
 _NAMED: dict[str, tuple[str, Callable[[_Row], str]]] = {
-    "jobid": ("JOBID", _COLUMNS["i"].value),
+    "jobid": ("JOBID", _COLUMNS["A"].value),
+    "jobarrayid": ("JOBID", _COLUMNS["i"].value),
     "name": ("NAME", _COLUMNS["j"].value),
     "username": ("USER", _COLUMNS["u"].value),
     "userid": ("UID", _COLUMNS["U"].value),
@@ -165,8 +166,8 @@ def _steps(row: _Row) -> list[_Step]:
     job = row.job
     if job.state is not JobState.RUNNING:
         return []
-    own = [_Step(f"{job.id}.0", "srun", row, job.nodes)] if job.request.has_steps else []
-    return [*own, _Step(f"{job.id}.batch", "batch", row, job.nodes[:1])]
+    own = [_Step(f"{job.shown_id}.0", "srun", row, job.nodes)] if job.request.has_steps else []
+    return [*own, _Step(f"{job.shown_id}.batch", "batch", row, job.nodes[:1])]
 
 
 def squeue(controller: Controller, arguments: list[str]) -> Reply:
@@ -175,7 +176,7 @@ def squeue(controller: Controller, arguments: list[str]) -> Reply:
     if not controller.reachable:
         return failure(f"slurm_load_jobs error: {UNREACHABLE}\n")
     asked = parsed.values.get("jobs")
-    if asked and not any(part.isdigit() and int(part) in controller.jobs for part in asked.split(",")):
+    if asked and not any(job.is_named(asked.split(",")) for job in controller.jobs.values()):
         return failure("slurm_load_jobs error: Invalid job id specified\n")
     if parsed.has("nodelist"):
         for name in expand(parsed.values["nodelist"]):
@@ -203,9 +204,10 @@ def _wanted(job: SlurmJob, parsed: Parsed) -> bool:
         "name": request.name,
         "account": request.account,
         "reservation": job.reservation,
-        "jobs": str(job.id),
     }
     if any(name in values and value not in values[name].split(",") for name, value in equal.items()):
+        return False
+    if "jobs" in values and not job.is_named(values["jobs"].split(",")):
         return False
     if "nodelist" in values and not (job.holds_nodes and set(expand(values["nodelist"])) & set(job.nodes)):
         return False

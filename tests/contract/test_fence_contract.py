@@ -9,6 +9,7 @@ import pytest
 
 from adapters.slurm_fences import SlurmFences
 from fleet.errors import ConfigurationError
+from fleet.slurm_reservations import Reservation, read_reservations
 from tests.contract.slurm_bench import SlurmBench, eventually
 from tests.contract.test_slurm_contract import shared_bench as shared_bench
 
@@ -21,7 +22,7 @@ def bench(shared_bench: SlurmBench) -> Iterator[SlurmBench]:
     yield shared_bench
     _command(shared_bench, "scancel", "--user=root")
     eventually(lambda: _command(shared_bench, "squeue", "-h") == "")
-    for name in shared_bench.scheduler.read_reservations():
+    for name in _reservations(shared_bench):
         _command(shared_bench, "scontrol", "delete", f"ReservationName={name}")
     shared_bench.scheduler.uncordon(shared_bench.node_names)
     eventually(lambda: _states(shared_bench) == {"IDLE"}, 60)  # Slurm takes a reservation's marks off every 30 s
@@ -30,6 +31,10 @@ def bench(shared_bench: SlurmBench) -> Iterator[SlurmBench]:
 @pytest.fixture
 def fences(bench: SlurmBench) -> SlurmFences:
     return SlurmFences(bench.host)
+
+
+def _reservations(bench: SlurmBench) -> dict[str, Reservation]:
+    return read_reservations(_command(bench, "scontrol", "show", "reservation", "-o"))
 
 
 def _command(bench: SlurmBench, *words: str) -> str:
@@ -233,7 +238,7 @@ def test_nodes_that_somebody_reserves_now_are_left_to_them(bench: SlurmBench, fe
     assert fences.ensure_fence("train", inside)
     assert fences.read_fences() == {"train": inside[1:]}
     assert not fences.ensure_fence("train", inside)
-    assert bench.scheduler.read_reservations()["theirs"].nodes == inside[:1]
+    assert _reservations(bench)["theirs"].nodes == inside[:1]
     _, where = _running(bench, "-N1", "--reservation=theirs")
     assert where == set(inside[:1])
 

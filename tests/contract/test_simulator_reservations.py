@@ -221,7 +221,16 @@ def test_a_job_that_was_drawn_in_names_its_reservation_and_keeps_it_from_going(s
 def test_a_job_that_waits_for_a_reservation_keeps_it_too_and_a_list_of_jobs_is_changed_one_by_one(slurm: Slurm) -> None:
     fence(slurm)
     ran = start(slurm, "-N4", "--gres=gpu:8", "--exclusive")
-    words = ("sbatch", "--parsable", "--reservation=f", "-N4", "--gres=gpu:8", "--exclusive", "--wrap=sleep 9")
+    words = (
+        "sbatch",
+        "--parsable",
+        "--reservation=f",
+        "-N4",
+        "--gres=gpu:8",
+        "--exclusive",
+        "--output=/dev/null",
+        "--wrap=sleep 9",
+    )
     waits = slurm.run(*words).stdout.strip()
     slurm.run("scancel", ran)
     eventually(lambda: slurm.run("squeue", "-h", "-j", ran, "-t", "all", "-o", "%T").stdout == "CANCELLED\n")
@@ -258,7 +267,9 @@ def test_a_requeue_of_the_incomplete_leaves_others_alone_without_a_word(slurm: S
     eventually(lambda: slurm.run("squeue", "-h", "-j", done, "-t", "all", "-o", "%T").stdout == "CANCELLED\n")
     assert slurm.run("scontrol", "requeue", "incomplete", done) == Reply(0)
     assert slurm.run("squeue", "-h", "-j", done, "-t", "all", "-o", "%T").stdout == "CANCELLED\n"
-    held = slurm.run("sbatch", "--parsable", "-H", "--gres=gpu:8", "--wrap=sleep 5").stdout.strip()
+    held = slurm.run(
+        "sbatch", "--parsable", "-H", "--gres=gpu:8", "--output=/dev/null", "--wrap=sleep 5"
+    ).stdout.strip()
     assert slurm.run("scontrol", "requeue", "incomplete", held) == Reply(0)
     assert slurm.run("scontrol", "requeue", held) == Reply(1, "", f"Job is pending execution for job {held}\n")
     assert slurm.run("squeue", "-h", "-j", held, "-o", "%T %r").stdout == "PENDING JobHeldUser\n"
@@ -267,7 +278,9 @@ def test_a_requeue_of_the_incomplete_leaves_others_alone_without_a_word(slurm: S
 
 
 def test_a_job_may_begin_later(slurm: Slurm) -> None:
-    job = slurm.run("sbatch", "--parsable", "--begin=now+600", "--gres=gpu:8", "--wrap=sleep 5").stdout.strip()
+    job = slurm.run(
+        "sbatch", "--parsable", "--begin=now+600", "--gres=gpu:8", "--output=/dev/null", "--wrap=sleep 5"
+    ).stdout.strip()
     eventually(lambda: slurm.run("squeue", "-h", "-j", job, "-o", "%T %r").stdout == "PENDING BeginTime\n")
     assert slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now") == Reply(0)
     eventually(lambda: slurm.run("squeue", "-h", "-j", job, "-o", "%T").stdout == "RUNNING\n")

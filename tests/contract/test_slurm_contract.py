@@ -96,6 +96,10 @@ def _job(bench: SlurmBench, job: str) -> Job | None:
     return next((seen for seen in bench.scheduler.read_jobs() if seen.id == job), None)
 
 
+def _running_ids(bench: SlurmBench) -> set[str]:
+    return {job.id for job in bench.scheduler.read_jobs() if job.state == "RUNNING"}
+
+
 def _running(bench: SlurmBench, *options: str) -> Job:
     job = bench.submit("sleep 300", *options)
     eventually(lambda: (seen := _job(bench, job)) is not None and seen.state == "RUNNING")
@@ -261,7 +265,6 @@ class TestSlurm:
         script = "#SBATCH --signal=B:USR1@60\ntrap 'echo saved' USR1\nwhile sleep 1; do :; done"
         job = bench.submit(script, "-N1", "--gres=gpu:8")
         eventually(lambda: (seen := _job(bench, job)) is not None and seen.state == "RUNNING")
-        assert bench.scheduler.read_signal(job) == "B:USR1@60"
         bench.scheduler.signal(job, "USR1")
         seen = _job(bench, job)
         assert seen is not None
@@ -285,3 +288,37 @@ class TestSlurm:
         assert job.nodes == (name,)
         bench.host.run(("scontrol", "update", f"NodeName={name}", "AvailableFeatures=", "ActiveFeatures="))
         assert _nodes(bench)[name].features == frozenset()
+
+    def test_a_task_of_an_array_is_stopped_alone(self, bench: SlurmBench) -> None:
+        array = bench.submit("sleep 300", "--array=1-3", "-N1", "--gres=gpu:8", "--requeue")
+        tasks = {f"{array}_{number}" for number in (1, 2, 3)}
+        eventually(lambda: _running_ids(bench) == tasks)
+        jobs = {job.id: job for job in bench.scheduler.read_jobs()}
+        assert len({job.nodes for job in jobs.values()}) == 3
+        assert {(job.requeue, job.gpus) for job in jobs.values()} == {(True, 8)}
+        assert bench.scheduler.read_environment(f"{array}_3") is None
+        with pytest.raises(JobRefused, match="no trap"):
+            bench.scheduler.signal(f"{array}_3", "USR1")
+        last = f"{array}_3"
+        bench.scheduler.cordon(jobs[last].nodes, "wave 1")
+        bench.scheduler.requeue(last)
+        eventually(lambda: _nodes(bench)[jobs[last].nodes[0]].state is SchedulerState.IDLE)
+        assert _running_ids(bench) == tasks - {last}
+        with pytest.raises(JobRefused, match="PENDING"):
+            bench.scheduler.requeue(last)
+
+        def runs_elsewhere() -> bool:
+            bench.scheduler.start_now(last, jobs[last].nodes)
+            return _running_ids(bench) == tasks
+
+        eventually(runs_elsewhere)
+        bench.scheduler.cancel(last)
+        eventually(lambda: _running_ids(bench) == tasks - {last})
+        bench.cancel(array)
+
+    def test_tasks_of_an_array_that_wait_hold_no_node(self, bench: SlurmBench) -> None:
+        bench.scheduler.cordon(bench.node_names[1:], "closed")
+        array = bench.submit("sleep 300", "--array=0-4", "-N1", "--gres=gpu:8")
+        eventually(lambda: _running_ids(bench) == {f"{array}_0"})
+        assert [job.id for job in bench.scheduler.read_jobs()] == [f"{array}_0"]
+        bench.cancel(array)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from adapters.kept_json import keep
 from blocks.fleet import Fleet
 from simulator.world import World, WorldOptions
-from tasks.sweeping import Sweeper, Swept
+from tasks.sweeping import Sweeper, Swept, begin_sweep
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,21 @@ def test_what_the_kernel_says_between_two_sweeps_is_a_finding_once(fleet: Fleet)
     assert found == [("gpu-0003", "gpu 0000:3a:00", "xid.79")]
     assert Sweeper(fleet, nodes, second.cursors).round().findings == []
     assert Sweeper(fleet, nodes).round().findings == []  # a log that was never read before is history
+
+
+def test_an_xid_is_counted_once_where_a_run_dies_before_it_kept_how_far_it_had_read(fleet: Fleet) -> None:
+    started = begin_sweep(fleet)
+    started.round()
+    keep(fleet.folder() / "run" / "kernel_log_cursors.json", dict(started.cursors))
+    started.cursors_kept()
+    line = "NVRM: Xid (PCI:0000:3a:00): {}, pid=1, name=python, Contained: SM (0x1)."
+    _command(fleet, "gpu-0002", "logger", "--", line.format(94))
+    begin_sweep(fleet).round()
+    _command(fleet, "gpu-0002", "logger", "--", line.format(13))
+    begin_sweep(fleet).round()
+    now = fleet.clock.now()
+    points = fleet.ledger().samples.series("gpu-0002", "xid_count", now - timedelta(days=1), now + timedelta(days=1))
+    assert sum(point.last for point in points) == 2
 
 
 def test_the_health_of_nodes_and_gpus_is_a_fact(fleet: Fleet) -> None:

@@ -142,6 +142,19 @@ def test_a_signal_reaches_those_who_wait_for_it_and_nobody_else(
     assert [seen.state for seen in scheduler.read_jobs()] == ["RUNNING"]
 
 
+def test_a_signal_for_a_task_of_an_array_reaches_its_step_alone_while_others_wait(
+    slurm: RealSlurm, scheduler: SlurmScheduler
+) -> None:
+    said, ready = slurm.folder / "said", slurm.folder / "ready"
+    step = SAYS.format(who="step-$SLURM_ARRAY_TASK_ID", folder=slurm.folder)
+    array = slurm.submit(f"srun bash -c '{step}'", "--array=1-4%2", "-N1", "--gres=gpu:8")
+    eventually(lambda: ready.exists() and set(ready.read_text().split()) == {"step-1", "step-2"}, 30)
+    scheduler.signal(f"{array}_1", "USR1")
+    eventually(lambda: said.exists() and said.read_text() != "")
+    assert set(said.read_text().split()) == {"step-1"}
+    assert {job.id for job in scheduler.read_jobs()} == {f"{array}_1", f"{array}_2"}
+
+
 def test_a_job_whose_shell_would_die_of_the_signal_is_left_alone(slurm: RealSlurm, scheduler: SlurmScheduler) -> None:
     slurm.submit("sleep 300", "-N1", "--gres=gpu:8")
     eventually(lambda: [seen.state for seen in scheduler.read_jobs()] == ["RUNNING"])

@@ -80,6 +80,13 @@ def test_what_the_server_did_not_take_may_be_sent_again(site: Site) -> None:
     assert len(site.sent) == 1
 
 
+def test_a_body_is_to_be_sent_again_where_a_known_bmcs_name_cannot_be_resolved_now(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "resolve_bmcs", lambda urls: dict.fromkeys(urls, ()))
+    assert (site.announce(device(7)).exit_code, site.sent) == (4, [])
+
+
 def test_machines_get_the_result_and_the_payload(site: Site) -> None:
     told = json.loads(site.announce(device(7), "--json").stdout)
     assert (told["result"], told["arrivals"][0]["source"], told["device"]["bmc"]) == ("announced", "netbox", "10.0.0.7")

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
+from unit.knowledge_tools import reading
 from unit.netbox_fake import TOKEN, NetBoxFake, device, netbox
 
 from adapters.announced import add_announced, read_announced
 from adapters.bmc_discovery import Discovery
+from blocks.fleet import Fleet
 from cli import inventory
 from cli.inventory import inventory_app
 from fleet.arrival import Arrival, ArrivalSource
@@ -292,7 +294,7 @@ def test_what_the_server_did_not_take_is_announced_the_next_time(site: Site, eve
 def test_nothing_is_announced_while_a_known_bmcs_name_cannot_be_resolved(site: Site, events: Events) -> None:
     site.file.write_text(FLEET.replace("10.0.0.1", "gpu-0001-bmc.invalid"))
     result = site.run("discover", "10.0.0.0/24", "--announce")
-    assert (result.exit_code, events.sent) == (2, [])
+    assert (result.exit_code, events.sent) == (4, [])
     assert "cannot be resolved" in result.output
     assert "may show as new" in site.run("discover", "10.0.0.0/24").output
 
@@ -336,3 +338,13 @@ def test_a_full_disk_leaves_the_fleet_file_and_no_half_copy(site: Site, monkeypa
     assert result.exit_code == 1
     assert "the fleet file is as it was" in " ".join(result.output.split())
     assert (site.file.read_text(), site.kept()) == (FLEET, [])
+
+
+def test_a_serial_that_a_sweep_read_on_another_node_is_refused(site: Site) -> None:
+    facts = {"bmc.state": "read", "system.serial": "SN-7"}
+    ledger = Fleet(fleet_file=str(site.file)).ledger()
+    ledger.facts.record([reading("gpu-0001", datetime(2026, 11, 30, tzinfo=UTC), facts=facts, source="bmc")])
+    text = "name,rack,pool,model,bmc,ssh,serial\ngpu-0002,r02,train,HGX-H100-8,10.0.0.2,10.1.0.2,sn-7\n"
+    result = site.run("import", site.csv(text), "--yes")
+    assert (result.exit_code, site.names()) == (2, ["gpu-0001"])
+    assert "sn-7 was read on gpu-0001" in " ".join(result.output.split())

@@ -21,6 +21,7 @@ from cli.node import node
 from cli.session import plain_table
 from fleet.model import NodeState
 
+READ = {"probe.state": "read"}
 app = typer.Typer()
 app.command()(node)
 app.command()(gpus)
@@ -41,14 +42,14 @@ def swept(site: CliSite) -> CliSite:
     a100 = gpu("0000:3b:00.0", "S3", facts={"model": "NVIDIA A100", "ecc_mode": "enabled"})
     record(
         [
-            reading("gpu-0001", clock.now(), first, facts={"driver.loaded": "570.10", "os.release": "22.04"}),
-            reading("gpu-0002", clock.now(), a100, facts={"driver.loaded": "570.1"}),
-            reading("stray", clock.now(), gpu("5d", "S4"), facts={"os.release": "22.04"}),
+            reading("gpu-0001", clock.now(), first, facts=READ | {"driver.loaded": "570.10", "os.release": "22.04"}),
+            reading("gpu-0002", clock.now(), a100, facts=READ | {"driver.loaded": "570.1"}),
+            reading("stray", clock.now(), gpu("5d", "S4"), facts=READ | {"os.release": "22.04"}),
         ]
     )
     clock.sleep(86400)
     lost = {"driver.loaded": "nvidia-smi hung"}
-    record([reading("gpu-0001", clock.now(), second, facts={"os.release": "22.04"}, unknown=lost)])
+    record([reading("gpu-0001", clock.now(), second, facts=READ | {"os.release": "22.04"}, unknown=lost)])
     return site
 
 
@@ -125,7 +126,7 @@ def test_gpus_that_a_filter_cannot_judge_are_counted(swept: CliSite) -> None:
 
 def test_a_gpu_that_its_node_no_longer_lists_is_shown_as_missing(swept: CliSite) -> None:
     swept.site_clock.sleep(30)
-    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts={"driver.loaded": "570.1"})])
+    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts=READ | {"driver.loaded": "570.1"})])
     lines = run(swept, "gpus").stdout.splitlines()
     assert [("missing" in line) for line in lines[1:-1]] == [False, True, False]
     assert lines[-1] == "2 GPUs on 2 nodes; 1 missing"
@@ -144,7 +145,7 @@ def test_a_gpu_of_a_node_that_could_not_be_read_is_not_counted_as_missing(swept:
 
 def test_missing_gpus_are_listed_with_when_and_why(swept: CliSite) -> None:
     swept.site_clock.sleep(30)
-    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts={"gpu.on_bus": "2"})])
+    swept.ledger().facts.record([reading("gpu-0002", swept.site_clock.now(), facts=READ | {"gpu.on_bus": "2"})])
     rows = json.loads(run(swept, "gpus", "--missing", "--json").stdout)["missing"]
     assert [(row["node"], row["rack"], row["slot"], row["serial"]) for row in rows] == [
         ("gpu-0002", "r02", "0000:3b:00.0", "S3"),
@@ -157,6 +158,16 @@ def test_missing_gpus_are_listed_with_when_and_why(swept: CliSite) -> None:
     assert "not known: 3 nodes, gpu-[0001-0002],stray: nothing says how many they need" in shown
     assert shown.splitlines()[-1] == "2 missing on 1 of 4 nodes"
     assert run(swept, "gpus", "--missing", "--csv").stdout.splitlines()[2].startswith("gpu-0002,train,r02,,,,")
+
+
+def test_a_node_of_which_only_the_bmc_was_read_has_no_missing_gpus(site: CliSite) -> None:
+    site.file.with_name("baseline.yaml").write_text(
+        "version: 1\npools: {train: {models: {HGX-H100-8: {gpu_count: 8}}}}\n"
+    )
+    of_bmc = reading("gpu-0001", site.site_clock.now(), facts={"bmc.state": "read"}, source="bmc")
+    site.ledger().facts.record([of_bmc])
+    document = json.loads(run(site, "gpus", "--missing", "--json").stdout)
+    assert (document["missing"], document["not_read"]) == ([], "gpu-[0001-0003]")
 
 
 def test_missing_gpus_are_those_of_the_nodes_that_are_asked_for(swept: CliSite) -> None:

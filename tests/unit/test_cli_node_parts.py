@@ -50,6 +50,23 @@ def test_each_kind_of_part_has_a_table_with_since_when_it_is_there(site: CliSite
     assert ["NICs" in shown, "disks" in shown, "memory modules" in shown] == [True, True, False]
 
 
+def test_a_part_at_a_date_is_shown_with_the_time_it_was_put_in_before_that_date(site: CliSite) -> None:
+    record(site, "gpu-0001", disk("D1"))
+    first = site.site_clock.now()
+    record(site, "gpu-0001", disk("D2"), after=timedelta(days=1))
+    record(site, "gpu-0001", disk("D1"), after=timedelta(days=1))
+    shown = site.run("node", "gpu-0001", "--at", (first + timedelta(minutes=1)).isoformat()).stdout
+    line = next(line for line in shown.splitlines() if "D1" in line)
+    assert f"{first:%F %H:%M}" in line
+
+
+@pytest.mark.parametrize("at", ["0001-01-01", "9999-12-31"])
+@pytest.mark.parametrize("by", ["total", "day", "month"])
+def test_the_ends_of_the_calendar_have_an_answer(site: CliSite, at: str, by: str) -> None:
+    record(site, "gpu-0001", hot("S1", 40, 0, 0))
+    assert site.run("node", "gpu-0001", "--at", at, "--by", by, "--json").exit_code in (0, 2, 6)
+
+
 def test_a_part_that_left_is_told_with_its_time(site: CliSite) -> None:
     record(site, "gpu-0001", disk("D1"))
     record(site, "gpu-0001", disk("D2"))

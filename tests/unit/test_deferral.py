@@ -102,4 +102,23 @@ def test_what_comes_earlier_because_others_were_deferred_is_looked_at_again() ->
 
 
 def test_nothing_is_planned_for_no_candidate() -> None:
-    assert plan_around((), (), Scene({}, {}, {}, 7, NOW)) == Planned((), {}, {})
+    assert plan_around((), (), Scene({}, {}, {}, 7, {})) == Planned((), {}, {})
+
+
+def test_protection_is_judged_by_the_window_of_the_nodes_own_pool() -> None:
+    fleet = spec()
+    dev = {"waves": fleet.pools["train"].waves.model_copy(update={"windows": ()})}
+    train = {"waves": fleet.pools["train"].waves.model_copy(update={"windows": ("Sat 02:00-06:00",)})}
+    pools = {name: fleet.pools["train"].model_copy(update=change) for name, change in (("dev", dev), ("train", train))}
+    nodes = [
+        node.model_copy(update={"pool": "dev"}) if node.name in ("gpu-0001", "gpu-0002") else node
+        for node in fleet.nodes
+    ]
+    mixed = fleet.model_copy(update={"pools": pools, "nodes": nodes})
+    readings = {node.name: reading() for node in mixed.inventory()}
+    until_friday = 4 * 24.0
+    guarded = (job("812", "gpu-0001", hours=until_friday), job("9", "gpu-0003", hours=until_friday))
+    made = plan_rollout(mixed, ("dev", "train"), source(), readings, NOW, 7, guarded)
+    assert sorted(made.deferred) == ["gpu-0001"]
+    assert "gpu-0003" in made.nodes
+    assert made.protected == {}

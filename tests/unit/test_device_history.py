@@ -29,7 +29,7 @@ def _facts(node: str, clock: FakeClock, sections: dict[str, object]) -> NodeFact
 def nic(mac: str, slot: str = "0000:2b:00.0", firmware: str = "22.1") -> dict[str, object]:
     adapter = {"name": "mlx5_0", "pci": slot, "firmware": firmware, "ports": []}
     interfaces = [{"name": "eth0", "pci": slot, "mac": mac}]
-    return {"network": {"interfaces": interfaces, "infiniband": [adapter]}}
+    return {"network": {"interfaces": interfaces, "infiniband": [adapter]}, "pci": {"devices": []}}
 
 
 def disk(serial: str, name: str = "nvme0n1") -> dict[str, object]:

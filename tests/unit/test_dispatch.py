@@ -17,10 +17,10 @@ from fleet.model import Job, NodeState
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from ledger import ControlVerb, NodeStatus, OperationState, Runner
-from tasks import dispatch
 from tasks.dispatch import Dispatcher, Stopped
 from tasks.node import VisitResult
 from tasks.operations import OperationRun
+from tasks.standing import before_now
 from tasks.visit import Visit
 
 NODE = "gpu-0001"
@@ -91,7 +91,7 @@ class Bench:
         return Done(VisitResult(visit.name, NodeStatus.UPDATED, ""))
 
     def lease(self) -> None:
-        before = dispatch.before_now(self.run, (NODE,))
+        before = before_now(self.run, (NODE,))
         self.site.ledger().leases.acquire(self.site.operation, self.token, (NODE,), before)
 
     def held(self) -> bool:

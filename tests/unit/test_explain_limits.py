@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,36 +81,50 @@ def test_a_fault_of_two_thousand_processes_is_one_event_with_its_count() -> None
 
 
 def test_reading_stops_at_the_deadline_with_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless(text: str) -> Iterator[Piece]:
+    def cut_off(text: str) -> Iterator[Piece]:
         yield from pieces(text)
-        while True:
-            len(text)
+        signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(cli.explain, "pieces", endless)
+    monkeypatch.setattr(cli.explain, "pieces", cut_off)
     file = tmp_path / "dmesg"
     file.write_text(XID.format(n=1, code=79))
-    result = CliRunner().invoke(app, ["explain", "--deadline", "0.3", "--json", str(file)])
+    result = CliRunner().invoke(app, ["explain", "--deadline", "600", "--json", str(file)])
     shown = json.loads(result.stdout)
     assert (result.exit_code, [finding["code"] for finding in shown["findings"]]) == (3, ["xid.79"])
-    assert shown["unknown"][0].startswith("the rest of the text: reading it was stopped after 0.3 s")
+    assert shown["unknown"][0].startswith("the rest of the text: reading it was stopped after 600 s")
 
 
 def test_of_a_text_that_no_reader_came_to_the_end_of_the_beginning_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def endless(text: str) -> Iterator[Piece]:
-        while len(text) > 1000:
-            len(text)
+    def cut_off(text: str) -> Iterator[Piece]:
+        if len(text) > 1000:
+            signal.raise_signal(signal.SIGALRM)
         yield from pieces(text)
 
-    monkeypatch.setattr(cli.explain, "pieces", endless)
+    monkeypatch.setattr(cli.explain, "pieces", cut_off)
     monkeypatch.setattr(cli.explain, "_BEGINNING", 500)
     file = tmp_path / "dmesg"
     file.write_text(XID.format(n=1, code=79) + "x\n" * 1000)
-    shown = CliRunner().invoke(app, ["explain", "--deadline", "0.3", "--json", str(file)])
+    shown = CliRunner().invoke(app, ["explain", "--deadline", "600", "--json", str(file)])
     found = json.loads(shown.stdout)
     assert (shown.exit_code, [finding["code"] for finding in found["findings"]]) == (3, ["xid.79"])
     assert "what is told is of its first" in found["unknown"][0]
+
+
+def test_the_beginning_has_its_seconds_out_of_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def read_in(seconds: float, text: str) -> tuple[list[Piece], bool]:
+        given.append(seconds)
+        return [], False
+
+    monkeypatch.setattr(cli.explain, "_read_in", read_in)
+    monkeypatch.setattr(cli.explain, "_BEGINNING", 500)
+    file = tmp_path / "dmesg"
+    file.write_text("x\n" * 1000)
+    CliRunner().invoke(app, ["explain", "--deadline", "8", "--json", str(file)])
+    assert (len(given), sum(given)) == (2, 8.0)
 
 
 def test_a_deadline_that_is_none_is_refused() -> None:

@@ -214,6 +214,13 @@ def test_a_serial_that_was_read_on_another_node_is_a_fault() -> None:
     assert "serial: abc-1 was read on gpu-0001" in faults_of(text, known)[0]
 
 
+def test_a_serial_that_moves_with_its_bmcs_address_is_no_fault() -> None:
+    known = Known(serials={"ABC-1": "gpu-0001"})
+    head, row = "name,rack,pool,model,bmc,ssh,serial\n", NEW.replace(",1\n", ",abc-1\n")
+    moved = "gpu-0001,,,,10.0.0.77,,\n"
+    assert [entry.serial for entry in plan_of(head + row + moved, known).added] == ["abc-1"]
+
+
 @pytest.mark.parametrize("text", ["", "N/A", "To Be Filled By O.E.M.", "0000000", "-", "Default string", "..."])
 def test_what_firmware_says_where_there_is_no_serial_is_none(text: str) -> None:
     assert serial_of(text) is None

@@ -155,3 +155,9 @@ def test_a_comment_of_blanks_quotes_and_commas_is_read_in_no_time(text: str) -> 
 def test_any_comment_gives_an_answer(text: str) -> None:
     found = read_job_consent(job(comment=text), {"GPUFLEET_JOB": text}, text)
     assert found.path is None or (found.path.startswith("/") and ".." not in found.path.split("/"))
+
+
+def test_a_folder_by_job_number_cannot_be_told_for_a_task_of_an_array() -> None:
+    said = read_job_consent(job("5_3", comment="ckpt=/ckpt/%j;kind=beacon"))
+    assert said.path is None
+    assert "cannot be filled in for a task of an array" in said.unknown[0]

@@ -217,7 +217,7 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(_WORDS | st.text(max_size=8), max_size=30).map("".join))
 def test_any_text_has_an_answer(text: str) -> None:
     for reader in (kernel_log, fabric_manager):
@@ -226,7 +226,7 @@ def test_any_text_has_an_answer(text: str) -> None:
         assert all(len(finding.evidence) <= 300 and finding.code for finding in explained.findings)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(min_value=0, max_value=600))
 def test_a_log_cut_anywhere_never_gives_a_code_that_was_not_in_it(end: int) -> None:
     whole = (

@@ -60,6 +60,8 @@ MODULE = {
 }
 DRIVE = {"name": "nvme0n1", "model": "KCD8", "serial": "Y2A0A001", "size_bytes": 3840755982336, "state": "live"}
 
+NO_CARDS: JsonObject = {"devices": []}
+
 
 def interface(name: str, pci: str | None, mac: str, **more: object) -> dict[str, object]:
     return {"name": name, "pci": pci, "mac": mac, "state": "up", "speed_mbps": 25000, **more}
@@ -103,15 +105,15 @@ def test_the_members_of_a_bond_show_its_address_and_are_not_named_by_it() -> Non
         interface("eth0", "0000:2b:00.0", mac),
         interface("eth1", "0000:2b:00.1", mac),
     ]
-    assert [nic.uuid for nic in parts("nic", network={"interfaces": bonded})] == [None, None]
+    assert [nic.uuid for nic in parts("nic", network={"interfaces": bonded}, pci=NO_CARDS)] == [None, None]
     told = [entry | {"mac_permanent": f"6c:fe:54:11:22:3{n}"} for n, entry in enumerate(bonded)]
-    names = [nic.uuid for nic in parts("nic", network={"interfaces": told})]
+    names = [nic.uuid for nic in parts("nic", network={"interfaces": told}, pci=NO_CARDS)]
     assert names == ["6c:fe:54:11:22:31", "6c:fe:54:11:22:32"]
 
 
 @pytest.mark.parametrize("mac", ["02:11:22:33:44:55", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff", "none", ""])
 def test_an_address_that_somebody_has_set_or_that_is_none_names_no_adapter(mac: str) -> None:
-    (nic,) = parts("nic", network={"interfaces": [interface("eth0", "0000:2b:00.0", mac)]})
+    (nic,) = parts("nic", network={"interfaces": [interface("eth0", "0000:2b:00.0", mac)]}, pci=NO_CARDS)
     assert (nic.uuid, nic.unknown["mac"]) == (None, "the kernel does not tell it")
 
 
@@ -120,6 +122,13 @@ def test_virtual_functions_and_what_is_on_no_pci_bus_are_no_parts() -> None:
     marked = {"address": "0000:2b:10.0", "vendor": "0x8086", "class": "0x020000", "virtual_function": True}
     interfaces = [interface("usb0", None, "b0:7b:25:d6:00:01"), interface("v0", "0000:1a:00.2", "b0:7b:25:d6:00:02")]
     assert parts("nic", network={"interfaces": interfaces}, pci={"devices": [virtual, marked]}) == ()
+
+
+def test_without_the_pci_bus_no_adapter_is_told_as_a_virtual_function_may_be_one_of_them() -> None:
+    told = devices(
+        network={"interfaces": [interface("v0", "0000:1a:00.2", "b0:7b:25:d6:00:02")]}, pci={"unfinished": "late"}
+    )
+    assert (told.parts, told.unknown["nics"]) == ((), "the PCI bus: late")
 
 
 def test_two_functions_of_one_card_share_its_serial_and_have_an_address_each() -> None:
@@ -222,7 +231,8 @@ def test_what_was_not_read_is_unknown_with_its_reason_and_no_part_is_gone() -> N
 
 def test_the_parts_of_a_node_come_beside_its_gpus() -> None:
     gpus = {"source": "nvml", "count": 1, "devices": [{"index": 0, "known": {"serial": "S1"}}]}
-    told = facts(gpus=gpus, disks={"devices": [DRIVE]}, network={"interfaces": [], "infiniband": [HCA]})
+    network = {"interfaces": [], "infiniband": [HCA]}
+    told = facts(gpus=gpus, disks={"devices": [DRIVE]}, network=network, pci=NO_CARDS)
     assert [part.kind for part in told.parts] == ["gpu", "nic", "disk"]
     assert "nics" not in told.unknown
 

@@ -76,6 +76,16 @@ def test_a_table_that_is_cut_or_nonsense_is_survived(node: FakeNode, content: by
     assert isinstance(read_devices({"memory": dict(read_memory(root(node)))}).parts, tuple)
 
 
+@pytest.mark.parametrize("content", [b"", b"\x11\x5c", None])
+def test_a_module_that_cannot_be_read_is_not_told_as_taken_out(node: FakeNode, content: bytes | None) -> None:
+    node.file("/sys/firmware/dmi/entries/17-0/raw", module(16384, "A1"))
+    if content is None:
+        node.file("/sys/firmware/dmi/entries/17-1/handle", "1")
+    else:
+        node.file("/sys/firmware/dmi/entries/17-1/raw", content)
+    assert "17-1" in modules(node)["unknown"]  # type: ignore[call-overload]
+
+
 def test_without_the_firmwares_tables_the_modules_are_unknown(node: FakeNode) -> None:
     assert "unknown" in modules(node)  # type: ignore[operator]
 

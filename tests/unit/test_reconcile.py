@@ -12,8 +12,8 @@ from unit.site_fakes import Site
 from fleet.reasons import ReasonKind
 from ledger import Control, ControlVerb, Operation, OperationState, Runner
 from tasks import reconciliation
-from tasks.dispatch import before_now
 from tasks.operations import OperationRun
+from tasks.standing import before_now
 
 DEAD = Runner("another-host", 1, 1.0, None)
 

@@ -124,17 +124,19 @@ def test_a_refused_resume_is_fine_only_where_the_node_is_open(state: str, settle
 class JobHost(ScriptedHost):
     """One running batch job; `script` is its batch script, `steps` what `squeue -s` lists."""
 
-    def __init__(self, script: str, steps: str = "", line: str | None = None) -> None:
+    def __init__(self, script: str, steps: str = "", line: str | None = None, waiting: str = "") -> None:
         super().__init__()
-        self.script, self.steps, self.line = script, steps, line
+        self.script, self.steps, self.line, self.waiting = script, steps, line, waiting
 
     def run(self, arguments: tuple[str, ...], timeout_seconds: float = 60.0) -> Finished:
         self.asked.append(arguments)
         match arguments:
             case ("squeue", "-h", "-s", *_):
                 return Finished(0, self.steps, "")
+            case ("squeue", "-h", "--states=PENDING", *_):
+                return Finished(0, self.waiting, "")
             case ("squeue", *_):
-                return Finished(0, "RUNNING\n", "")
+                return Finished(0, "5_3 RUNNING\n7 RUNNING\n", "")
             case ("scontrol", "write", *_):
                 return Finished(0, self.script, "")
             case ("sacct", *_):
@@ -160,6 +162,36 @@ def test_a_signal_goes_to_those_who_wait_for_it(host: JobHost, command: tuple[st
     assert host.asked[-1] == command
 
 
+def test_a_signal_for_the_steps_of_an_arrays_task_names_them() -> None:
+    host = JobHost("#!/bin/sh\nsrun t\n", "5_3.batch\n5_3.0\n5_3.1\n", waiting="5_[4-9]\n")
+    SlurmScheduler(host).signal("5_3", "USR1")
+    assert host.asked[-1] == ("scancel", "--signal=USR1", "5_3.0", "5_3.1")
+
+
+def test_the_shell_of_an_arrays_task_gets_a_signal_only_once_no_task_waits() -> None:
+    host = JobHost("#!/bin/sh\ntrap save USR1\n", "5_3.batch\n", waiting="5_[4-9]\n")
+    with pytest.raises(JobRefused, match="other tasks of its array wait"):
+        SlurmScheduler(host).signal("5_3", "USR1")
+    assert all(command[0] != "scancel" for command in host.asked)
+    host.waiting = ""
+    SlurmScheduler(host).signal("5_3", "USR1")
+    assert host.asked[-1] == ("scancel", "--signal=USR1", "--batch", "5_3")
+
+
+def test_the_id_of_a_whole_array_is_refused() -> None:
+    host = ScriptedHost(squeue=Finished(0, "5_3 RUNNING\n5_[4-9] PENDING\n", ""))
+    for act in (SlurmScheduler(host).cancel, SlurmScheduler(host).requeue):
+        with pytest.raises(JobRefused, match="several jobs"):
+            act("5")
+    assert {command[0] for command in host.asked} == {"squeue"}
+
+
+def test_a_part_of_a_heterogeneous_job_is_not_requeued_alone() -> None:
+    host = ScriptedHost(squeue=Finished(0, "7+0 RUNNING\n7+1 RUNNING\n", ""))
+    with pytest.raises(JobRefused, match="only as a whole"):
+        SlurmScheduler(host).requeue("7+1")
+
+
 def test_a_job_without_anybody_for_the_signal_gets_none() -> None:
     host = JobHost("#!/bin/sh\npython t.py\n", "7.batch\n7.extern\n")
     with pytest.raises(JobRefused, match="no trap"):
@@ -180,7 +212,7 @@ def test_a_job_without_anybody_for_the_signal_gets_none() -> None:
     ],
 )
 def test_a_requeue_that_is_refused_says_why_in_slurms_words(words: str, kind: type[FleetError]) -> None:
-    host = ScriptedHost(scontrol=_failed(words), squeue=Finished(0, "RUNNING\n", ""))
+    host = ScriptedHost(scontrol=_failed(words), squeue=Finished(0, "7 RUNNING\n", ""))
     with pytest.raises(kind) as error:
         SlurmScheduler(host).requeue("7")
     assert words in error.value.evidence[0]

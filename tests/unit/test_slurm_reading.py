@@ -187,7 +187,7 @@ def test_a_comment_with_line_breaks_and_delimiters_stays_one_field() -> None:
         "na|me",
         comment,
     )
-    assert squeue_format("<4f>").startswith("<4f>%A<4f>%T<4f>")
+    assert squeue_format("<4f>").startswith("<4f>%i<4f>%T<4f>")
 
 
 @pytest.mark.parametrize("text", ["", "\n", _squeue("<4f>")[:20], _squeue("<4f>") + "<4f>7<4f>RUNNING"])
@@ -221,7 +221,7 @@ def test_gpus_asked_for_per_job_or_task_are_found_and_whether_a_job_may_be_reque
         "3": JobDetail(5, True),
         "4": JobDetail(None, None),
     }
-    assert squeue_detail_format().startswith("JobID:24,NumNodes:12,NumTasks:12,Requeue:8,")
+    assert squeue_detail_format().startswith("JobArrayID:24,NumNodes:12,NumTasks:12,Requeue:8,")
 
 
 def test_errors_in_a_json_answer_are_not_an_empty_fleet() -> None:

@@ -9,8 +9,10 @@ import pytest
 from unit.cli_site import SPEC, CliSite, cli_site
 from unit.knowledge_tools import reading
 
+from adapters.arrivals import announce_new
 from blocks.fleet import Fleet
-from fleet.arrival import Arrival
+from fleet.arrival import Arrival, ArrivalSource
+from fleet.hardware import Hardware
 from tasks.sweeping import announce_arrivals
 
 SERIALS = SPEC.replace("ssh: 10.1.0.3}", "ssh: 10.1.0.3, serial: SN-3}")
@@ -52,6 +54,45 @@ def test_what_the_first_sweep_reads_was_there_and_what_a_later_one_reads_first_a
     sweep(site, "gpu-0001", "SN-1")
     assert server.sent == []
     sweep(site, "gpu-0002", "SN-2")
+    sweep(site, "gpu-0002", "SN-2")
+    assert server.sent == [("gpu-0002", "SN-2", None)]
+
+
+def test_an_announcement_before_the_first_sweep_makes_no_arrival_of_what_was_there(
+    site: CliSite, server: Server
+) -> None:
+    record = site.file.parent / "run" / "arrivals.jsonl"
+    new = Hardware(node="new-1", serials={"system": "X9"})
+    announce_new(record, "lab", [new], (), ArrivalSource.NETBOX, site.site_clock.now())
+    server.sent.clear()
+    sweep(site, "gpu-0001", "SN-1")
+    assert server.sent == []
+    sweep(site, "gpu-0002", "SN-2")
+    assert server.sent == [("gpu-0002", "SN-2", None)]
+
+
+def test_a_record_that_a_crash_left_empty_makes_no_arrival_of_what_was_there(site: CliSite, server: Server) -> None:
+    record = site.file.parent / "run" / "arrivals.jsonl"
+    record.parent.mkdir(exist_ok=True)
+    record.touch()
+    sweep(site, "gpu-0001", "SN-1")
+    assert server.sent == []
+
+
+@pytest.mark.parametrize("lost", ["arrivals.jsonl", "first_sweep_done"])
+def test_a_lost_file_makes_no_arrival_silent(site: CliSite, server: Server, lost: str) -> None:
+    sweep(site, "gpu-0001", "SN-1")
+    (site.file.parent / "run" / lost).unlink()
+    sweep(site, "gpu-0002", "SN-2")
+    assert ("gpu-0002", "SN-2", None) in server.sent
+
+
+def test_a_first_sweep_that_sees_only_what_was_announced_was_the_first(site: CliSite, server: Server) -> None:
+    record = site.file.parent / "run" / "arrivals.jsonl"
+    known = Hardware(node="gpu-0001", serials={"system": "SN-1"})
+    announce_new(record, "lab", [known], (), ArrivalSource.NETBOX, site.site_clock.now())
+    server.sent.clear()
+    sweep(site, "gpu-0001", "SN-1")
     sweep(site, "gpu-0002", "SN-2")
     assert server.sent == [("gpu-0002", "SN-2", None)]
 
