@@ -16,6 +16,7 @@ from fleet.model import Job
 from fleet.ports import CheckpointTrees, Clock, Scheduler
 
 _AWAY_SECONDS = 60.0  # a storage that hangs costs one job's time, not that of 3,000
+_RECENT_SECONDS = 180.0
 _NO_STORAGE = UnknownCheckpoint("the fleet file names no storage of checkpoints: drain.checkpoints")
 
 
@@ -42,6 +43,7 @@ class SharedJobs:
         self._away: tuple[float, UnknownCheckpoint] | None = None
         self._decided: dict[tuple[str, str, datetime], tuple[float, Decision]] = {}
         self._unaskable: set[int] = set()
+        self._seen: dict[str, tuple[float, float]] = {}  # job → when it was seen, and for how long it had run
 
     @property
     def reads_checkpoints(self) -> bool:
@@ -81,6 +83,18 @@ class SharedJobs:
 
     def keep(self, operation: str, deadline: datetime, decision: Decision) -> None:
         self._decided[operation, decision.job, deadline] = self._clock.monotonic(), decision
+
+    def goes_on(self, job: Job) -> bool:
+        """Whether this is the run that was seen a moment ago: its time has not gone back. To be asked at each look.
+
+        A suspended job's time stands still, so that its start, counted back from now, seems to move.
+        """
+        now, before = self._clock.monotonic(), self._seen.get(job.id)
+        if job.elapsed_seconds is None:
+            return False
+        self._seen[job.id] = now, job.elapsed_seconds
+        recent = before is not None and now - before[0] <= max(_RECENT_SECONDS, 3 * self._poll_seconds)
+        return before is not None and recent and job.elapsed_seconds >= before[1]
 
     def refuses_signals(self, ask: int) -> bool:
         """Whether the scheduler did not take the signal for this run of a job: it is not tried at each look."""

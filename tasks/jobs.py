@@ -33,9 +33,8 @@ def settle_job(visit: Visit, job: Job, deadline: datetime) -> Decision:
         said = jobs.said(job)
         newest = jobs.newest(job, said)
         now = visit.fleet.clock.now()
-        ask = visit.ledger.jobs.meet(
-            visit.operation, visit.token, job.id, checkpoint_to_json(newest), began_at(job, now)
-        )
+        began = None if jobs.goes_on(job) else began_at(job, now)
+        ask = visit.ledger.jobs.meet(visit.operation, visit.token, job.id, checkpoint_to_json(newest), began)
         if ask.released_at is not None:
             decision = _released(visit, job, ask, ask.released_at, deadline)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from unit.site_fakes import SPEC, Site
 from fleet.errors import FleetError, JobRefused, OutcomeUnknown, SchedulerUnreachable, TransientError
 from fleet.model import Job, NodeState, SchedulerNode, SchedulerState
 from ledger import NodeStatus
+from tasks.jobs import settle_job
 
 CKPT = "/ckpt/7"
 WITH_STORAGE = SPEC + "scheduler: {poll_seconds: 120}\ndrain: {checkpoints: {clock_folder: /ckpt/.clock}}\n"
@@ -302,3 +304,24 @@ def test_a_controller_that_was_away_and_forgot_the_cordon_is_told_again_but_a_pe
     assert (result.status, len(scheduler.cordons)) == (NodeStatus.SKIPPED, 2)
     assert "undrained by hand" in result.reason
     assert site.clock.now().hour == 12
+
+
+def test_a_job_that_is_suspended_meanwhile_is_not_asked_twice(site: Site) -> None:
+    visit, deadline = site.new_visit(), site.clock.now() + timedelta(hours=6)
+    job = replace(ASKABLE, elapsed_seconds=7200.0)
+    settle_job(visit, job, deadline)
+    for _ in range(10):
+        site.clock.sleep(120.0)
+        settle_job(visit, replace(job, state="SUSPENDED"), deadline)
+    site.clock.sleep(120.0)
+    settle_job(visit, replace(job, elapsed_seconds=7320.0), deadline)
+    assert site.fake_scheduler.signalled == [("7", "USR1")]
+
+
+def test_a_job_that_comes_back_after_it_was_requeued_is_another_run(site: Site) -> None:
+    visit, deadline = site.new_visit(), site.clock.now() + timedelta(hours=6)
+    settle_job(visit, replace(ASKABLE, elapsed_seconds=7200.0), deadline)
+    site.fake_storage.touch(CKPT)
+    site.clock.sleep(120.0)
+    again = settle_job(visit, replace(ASKABLE, elapsed_seconds=10.0), deadline)
+    assert "was asked at 2026-11-30 12:00" not in again.text
