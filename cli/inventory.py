@@ -196,12 +196,13 @@ def export(fleet: FleetOption = None, as_json: JsonOption = False) -> None:
 
 def _read_serials(path: Path, spec: FleetSpec) -> dict[str, str]:
     """Nodes by the system serial that a sweep read on them; none where the fleet has no ledger yet."""
+    opened = open_fleet(path)  # before anything imports Prefect: it reads its settings once
     from blocks.clients import ledger_url
 
     url = ledger_url(spec.ledger, path.parent)
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
         return {}
-    current = open_fleet(path).ledger().facts.current(kinds=())
+    current = opened.ledger().facts.current(kinds=())
     read = {now.node: now.known.facts.get("system.serial") for now in current}
     return {serial: node for node, serial in read.items() if serial is not None}
 
