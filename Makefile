@@ -36,7 +36,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect"
-	$(BIN)/python -m pytest -m prefect
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m prefect
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -101,7 +101,8 @@ def test_any_text_has_an_answer(text: str) -> None:
         read_job_environment(whole)
     for whole in (text, f"ReservationName=a {text}", _one() + text):
         try:
-            read_reservations(whole)
+            found = read_reservations(whole)
         except SchedulerUnreachable:
             continue
+        assert all(name and name == one.name for name, one in found.items())
     read_job_details(f"JOBID\n{text}")

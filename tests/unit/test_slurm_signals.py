@@ -145,7 +145,8 @@ def test_a_batch_process_that_trains_itself_gets_the_signal() -> None:
 
 @given(st.text(), st.text(), st.integers(0, 3))
 def test_any_text_has_an_answer(script: str, option: str, steps: int) -> None:
-    signal_target(USR1, option, script, steps)
-    script_signal(script)
-    command_signal(option)
+    target = signal_target(USR1, None, script, steps)
+    assert target in (None, SignalTarget.BATCH, SignalTarget.STEPS)
+    assert steps or target is not SignalTarget.STEPS, "there is no step to send it to"
+    assert all(found is None or found for found in (script_signal(script), command_signal(option)))
     traps(f"#!/bin/sh\ntrap {script} USR1", "USR1")
