@@ -136,18 +136,17 @@ class Inventory:
                 raise PreconditionError("the ledger knows no such node", node=name)
         return found
 
-    def record_cordons(self, cordons: Mapping[str, str], settled_by: datetime | None = None) -> None:
+    def record_cordons(self, cordons: Mapping[str, str]) -> None:
         """Which nodes other people cordoned, as name → who and why; all others are taken as not cordoned.
 
         Such nodes count against the budget. Nodes that an operation owns are left alone: its own cordon
-        is not news. Neither is one on a node whose state changed after `settled_by`: what was seen may be the
-        operation's own, or a scheduler that has not heard from the node since its reset.
+        is not news.
         """
         with self._db.write() as tx:
             rows = tx.connection.execute(
                 sa.select(nodes.c.name, nodes.c.cordoned)
                 .select_from(nodes.outerjoin(leases, leases.c.node == nodes.c.name))
-                .where(leases.c.node.is_(None), *([] if settled_by is None else [nodes.c.since <= settled_by]))
+                .where(leases.c.node.is_(None))
             )
             changes = {row.name: cordons.get(row.name) for row in rows if cordons.get(row.name) != row.cordoned}
             for name, cordon in changes.items():

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 
 from prefect.futures import PrefectFuture
 
@@ -32,7 +31,7 @@ Submit = Callable[[Visit], PrefectFuture[VisitResult]]
 
 _PASS_SECONDS = 2.0
 _REFUSED_SECONDS = 10.0  # another operation's node may have come back
-_SETTLES_SECONDS = 60.0  # a returned node is "down" until its scheduler hears from it
+_SETTLES_SECONDS = 300.0  # a returned node may be down, and count as out, until its scheduler has heard from it
 _TOGETHER = 16  # units whose slots are asked for in one request
 _SLOT_SECONDS = 15.0  # a rack without a free slot is asked again after this: each try is four audit records
 
@@ -54,7 +53,7 @@ class Dispatcher:
         self._submit = submit
         self._slots = slots
         self._inventory = {node.name: node for node in run.fleet.spec().inventory()}
-        self._returned: set[str] = set()  # updated by this wave, in this process
+        self._returned: dict[str, float] = {}  # updated by this wave, in this process, and when
         self._limits = {rack: max(1, limit) for rack, limit in run.fleet.spec().rack_limits().items()}
         self._running: dict[str, PrefectFuture[VisitResult]] = {}
         self._held: dict[str, str] = {}  # node → rack of which it has a slot
@@ -117,6 +116,9 @@ class Dispatcher:
             return None
         if any(one.passes for one in self._refused.values()):
             return None
+        since = self._run.fleet.clock.monotonic() - _SETTLES_SECONDS
+        if any(self._returned.get(node, since) > since for one in self._refused.values() for node in one.blocked_by):
+            return None
         return Stopped(refused.reason_kind, refused.text)
 
     def _hand_out(self) -> None:
@@ -145,11 +147,10 @@ class Dispatcher:
 
     def _note_cordons(self) -> None:
         """Take in who else took nodes out, once for each look at the scheduler."""
-        look, clock = self._run.fleet.scheduler().look(), self._run.fleet.clock
+        newest = max(self._returned.values(), default=float("-inf"))  # before it, its cordon was still ours
+        look = self._run.fleet.scheduler().look(newer_than=newest)
         if look.taken_at != self._noted:
-            age = clock.monotonic() - look.taken_at
-            settled_by = clock.now() - timedelta(seconds=age + _SETTLES_SECONDS)
-            self._run.ledger.inventory.record_cordons(findings_in(look.nodes), settled_by)
+            self._run.ledger.inventory.record_cordons(findings_in(look.nodes))
             self._noted = look.taken_at
             reopen(self._run.fleet, self._returned, look)
 
@@ -330,7 +331,8 @@ class Dispatcher:
         ends = [(node, result.status, result.reason) for node, result in results]
         run.ledger.operations.finish_nodes(run.operation, ends, run.token)
         nodes = tuple(node for node, _ in results)
-        self._returned.update(node for node, result in results if result.status is NodeStatus.UPDATED)
+        now = run.fleet.clock.monotonic()
+        self._returned |= {node: now for node, result in results if result.status is NodeStatus.UPDATED}
         self._let_go(nodes)
         racks = {self._inventory[node].rack for node in nodes if node in self._inventory}
         # these racks have room now; and any domain or pool that spans racks may have

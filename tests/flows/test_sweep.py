@@ -73,9 +73,7 @@ def _run(site: Site) -> None:
     """Have the worker carry out one round, and wait until its run has ended well."""
     found = site.api.get("/deployments/name/sweep/sweep")
     found.raise_for_status()
-    made = site.api.post(f"/deployments/{found.json()['id']}/create_flow_run", json={"parameters": {"minutes": 0}})
-    made.raise_for_status()
-    run = made.json()["id"]
+    run = site.post(f"/deployments/{found.json()['id']}/create_flow_run", {"parameters": {"minutes": 0}})["id"]
 
     def ended() -> str | None:
         state = site.api.get(f"/flow_runs/{run}").json()["state"]
