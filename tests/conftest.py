@@ -18,12 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` the tests of one folder share what they start, in one process."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
-
-
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real outputs, read in place: $GPUFLEET_SHARED, else ../shared beside the clone."""

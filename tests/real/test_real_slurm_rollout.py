@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-JOBS = 5
+JOBS = 8
 PAIR = ["gpu-0001", "gpu-0002"]
 
 
@@ -132,7 +132,7 @@ def test_a_node_that_a_person_drained_is_untouched_and_one_that_a_person_undrain
 
 
 def test_a_whole_rollout_stops_jobs_only_at_their_checkpoints_and_leaves_no_fence() -> None:
-    options = ("--time-scale", "120", "--job-count", str(JOBS), "--job-seconds", "40", "--slurmd-timeout", "6")
+    options = ("--time-scale", "60", "--job-count", str(JOBS), "--job-seconds", "60", "--slurmd-timeout", "6")
     with (
         tempfile.TemporaryDirectory(prefix="site", dir="/tmp") as folder,
         real_slurm_site(Path(folder) / "fleet", *options) as site,
