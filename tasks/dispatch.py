@@ -152,7 +152,8 @@ class Dispatcher:
         if look.taken_at != self._noted:
             self._run.ledger.inventory.record_cordons(findings_in(look.nodes))
             self._noted = look.taken_at
-            reopen(self._run.fleet, self._returned, look)
+            since = look.taken_at - _SETTLES_SECONDS  # a later reboot is none of ours
+            reopen(self._run.fleet, [node for node, at in self._returned.items() if at > since], look)
 
     def _wait_for(self, kind: ReasonKind, text: str) -> None:
         self._waits = self._waiting = True

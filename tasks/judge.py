@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TypeVar
 
 from blocks.fleet import Fleet
@@ -21,6 +22,7 @@ from tasks.scheduler import reopen
 T = TypeVar("T")
 
 _SETTLES_SECONDS = 60.0
+_OUR_REBOOT_SECONDS = 300.0  # after a node's return; a later reboot was not the operation's
 
 
 def check_pool_before(run: AnyRun, wave: Wave) -> None:
@@ -45,7 +47,10 @@ def judge_wave(run: AnyRun, wave: Wave) -> None:
     """
     rows = run.ledger.operations.node_rows(run.operation, wave.number)
     updated = {row.node for row in rows if row.status == "updated"}
-    look = _settled_look(run, updated)
+    ours = run.fleet.clock.now() - timedelta(seconds=_OUR_REBOOT_SECONDS)
+    look = _settled_look(
+        run, {row.node for row in rows if row.node in updated and row.finished and row.finished > ours}
+    )
     nodes = [node for node in run.fleet.spec().inventory() if node.name in updated]
     with ThreadPoolExecutor(16, thread_name_prefix="judge") as pool:
         findings = [finding for finding in pool.map(lambda node: _ails(run.fleet, look, node), nodes) if finding]
@@ -56,7 +61,8 @@ def judge_wave(run: AnyRun, wave: Wave) -> None:
 def _settled_look(run: AnyRun, names: set[str]) -> SchedulerLook:
     """A scheduler's answer that shows none of `names` down, or the last one in a minute.
 
-    A node that was just returned is down, until the scheduler has heard from it.
+    A node that was just returned is down, until the scheduler has heard from it; one that goes down later, while the
+    wave bakes, is a finding.
     """
     clock = run.fleet.clock
     deadline = clock.monotonic() + _SETTLES_SECONDS
