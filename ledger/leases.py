@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
-from fleet.budget import Granted, Refused, Standing, decide
+from fleet.budget import Granted, Refused, Standing
 from fleet.errors import LeaseLost, PreconditionError
 from fleet.model import NodeState
 from fleet.ownership import Before, Lease
@@ -15,8 +15,8 @@ from ledger import breakers
 from ledger.database import Database, Transaction
 from ledger.explain import explain
 from ledger.fencing import check_lease, check_token
+from ledger.room import Room
 from ledger.schema import TableRow, leases, nodes, pools
-from ledger.standings import budget_view, read_nodes
 
 _one = sa.select(leases).where(leases.c.node == sa.bindparam("node_name"))
 _of_operation = sa.select(leases).where(leases.c.operation == sa.bindparam("operation_id")).order_by(leases.c.node)
@@ -66,7 +66,8 @@ class Leases:
         """As `acquire`, for several units one after the other in one transaction: a turn to write is waited for."""
         with self._db.write() as tx:
             plan = check_token(tx.connection, operation, token)
-            return [_acquire(tx, operation, token, plan, unit, before) for unit, before in units]
+            room = Room(tx, operation, [name for unit, _ in units for name in unit])
+            return [_acquire(tx, room, token, plan, unit, before) for unit, before in units]
 
     def release(self, operation: str, token: int, *names: str) -> None:
         """Give nodes up; once more does nothing.
@@ -147,21 +148,17 @@ class Leases:
 
 
 def _acquire(
-    tx: Transaction, operation: str, token: int, plan: str, unit: Sequence[str], before: Mapping[str, Before]
+    tx: Transaction, room: Room, token: int, plan: str, unit: Sequence[str], before: Mapping[str, Before]
 ) -> Granted | Refused:
-    standing = read_nodes(tx.connection, unit)
-    if all(node.leased_by == operation for node in standing.values()):
-        return Granted(tuple(dict.fromkeys(unit)))
-    views = {pool: breakers.trip_if_over(tx, pool) for pool in sorted({node.pool for node in standing.values()})}
-    answer = decide(budget_view(tx.connection, operation, standing, views), unit)
+    answer = room.ask(unit)
     if isinstance(answer, Granted):
-        for name in answer.fresh:
-            _take(tx, operation, standing[name], before[name])
         evidence = {"unit": list(answer.nodes), "plan": plan}
         for name in answer.fresh:
+            _take(tx, room.operation, room.standing(name), before[name])
             found = {"cordoned": before[name].cordoned, "reason": before[name].reason}
             found |= {"by": before[name].reason_by, "state": before[name].state}
-            tx.record(f"{operation}#{token}", "lease.acquire", name, {**evidence, "before": found})
+            tx.record(f"{room.operation}#{token}", "lease.acquire", name, {**evidence, "before": found})
+            room.leave(name, before[name].cordoned)
     return answer
 
 

@@ -29,6 +29,7 @@ def patiently_change(visit: Visit, what: str, act: Callable[[], T]) -> T:
 
     It may be asked again then, for at most the fleet's ready time and while the node is still ours.
     """
+    visit.keep_firmware(None)
     return _while_away(visit, what, act, visit.check_undisturbed)
 
 
@@ -49,7 +50,9 @@ def _while_away(visit: Visit, what: str, ask: Callable[[], T], before_again: Cal
 
 def read_firmware(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ...]:
     """The inventory, waiting for a BMC that is away."""
-    return patiently(visit, "reads the firmware inventory", bmc.read_firmware)
+    shown = patiently(visit, "reads the firmware inventory", bmc.read_firmware)
+    visit.keep_firmware(shown)
+    return shown
 
 
 def wait_until_ready(visit: Visit, bmc: Bmc, expected_seconds: float = 0.0) -> tuple[FirmwareComponent, ...]:

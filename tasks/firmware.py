@@ -39,7 +39,7 @@ def flash_bundle(visit: Visit, stage: Stage, images: dict[str, Path]) -> None:
 
     Raises UpdateFailed, FlashInterrupted, NotQualified, LeaseLost, NotDrained, or what the BMC raises.
     """
-    shown: tuple[FirmwareComponent, ...] | None = None
+    shown = visit.recent_firmware
     for entry in stage.entries:
         changes = tuple(change for change in visit.plan.changes if change.entry == entry.name)
         if changes:

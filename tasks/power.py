@@ -132,6 +132,7 @@ def _settle_earlier_reset(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ..
         last = visit.ledger.journal.last(visit.operation, visit.name, f"reset:{kind.value}")
         if last is None or last.outcome in (Outcome.DONE, Outcome.FAILED):
             continue
+        visit.keep_firmware(None)
         wait_until_ready(visit, bmc)
         before = _marks(last.intent)
         try:
@@ -141,7 +142,7 @@ def _settle_earlier_reset(visit: Visit, bmc: Bmc) -> tuple[FirmwareComponent, ..
             continue
         _wait_until_up(visit, bmc, visit.fleet.clock.monotonic())
         visit.ledger.journal.finish(last.id, Outcome.DONE, {"found": "its marks have changed"})
-    return read_firmware(visit, bmc)
+    return visit.recent_firmware or read_firmware(visit, bmc)
 
 
 def read_back_active(visit: Visit, bmc: Bmc, changes: tuple[Change, ...]) -> None:

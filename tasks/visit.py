@@ -9,7 +9,7 @@ from typing import TypeVar
 from blocks.fleet import Fleet
 from blocks.scheduler import SchedulerLook
 from fleet.errors import FleetError, LeaseLost, NotDrained, OutcomeUnknown, SchedulerUnreachable
-from fleet.model import Node, SchedulerNode
+from fleet.model import FirmwareComponent, Node, SchedulerNode
 from fleet.ownership import Before
 from fleet.plan import NodePlan
 from fleet.ports import Bmc
@@ -18,6 +18,7 @@ from ledger import ControlVerb, Entry, Ledger, NodeStatus, Outcome
 T = TypeVar("T")
 
 _SAYS_EACH_SECONDS = 3.0
+_RECENT_SECONDS = 10.0
 _SAME_LETTERS = 9  # "BMC task " and its like begin alike
 
 
@@ -49,6 +50,7 @@ class Visit:
         self._said_at = float("-inf")
         self._seen_cordoned = fleet.clock.monotonic()
         self._bmc: Bmc | None = None
+        self._firmware: tuple[float, tuple[FirmwareComponent, ...]] | None = None
         self._first: int | None = None  # journal entries before it belong to a visit that was given back
 
     @property
@@ -65,6 +67,17 @@ class Visit:
         if self._bmc is None:
             self._bmc = self.fleet.clients().bmc(self.node)
         return self._bmc
+
+    def keep_firmware(self, shown: tuple[FirmwareComponent, ...] | None) -> None:
+        """Remember an inventory that was just read; None once something was sent to the BMC since."""
+        self._firmware = None if shown is None else (self.fleet.clock.monotonic(), shown)
+
+    @property
+    def recent_firmware(self) -> tuple[FirmwareComponent, ...] | None:
+        """The inventory that this visit read some seconds ago, where it has sent nothing since."""
+        if self._firmware is None or self.fleet.clock.monotonic() - self._firmware[0] > _RECENT_SECONDS:
+            return None
+        return self._firmware[1]
 
     def close(self) -> None:
         """End what the visit opened: 1,250 kept connections would be 1,250 threads."""
