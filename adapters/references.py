@@ -64,6 +64,7 @@ def _faults(spec: FleetSpec, folder: Path) -> Iterator[str]:
     ]
     if spec.ssh.verify_host_keys:
         checks.append(lambda: KnownHosts.read(folder / spec.ssh.known_hosts))
+    checks += _of_metrics(spec, folder)
     for check in checks:
         try:
             check()
@@ -72,6 +73,21 @@ def _faults(spec: FleetSpec, folder: Path) -> Iterator[str]:
     for what, file in _signers(spec):
         if not (folder / file).is_file():
             yield f"{what}: no file {folder / file}; it holds PRINCIPAL KEYTYPE KEY lines, see ssh-keygen(1)"
+
+
+def _of_metrics(spec: FleetSpec, folder: Path) -> list[Callable[[], object]]:
+    """Checks of what `metrics` points to."""
+    metrics = spec.metrics
+    if metrics is None:
+        return []
+    checks: list[Callable[[], object]] = []
+    for name, secret in (("bearer", metrics.bearer), ("password", metrics.password)):
+        if secret is not None:
+            ref = SecretRef(env=secret.env, file=secret.file)
+            checks.append(lambda ref=ref, name=name: read_secret(ref, folder, f"metrics.{name}"))  # type: ignore[misc]
+    if metrics.tls.ca is not None:
+        checks.append(lambda: tls_context(BmcTls(ca=str(folder / str(metrics.tls.ca)))))
+    return checks
 
 
 def _signers(spec: FleetSpec) -> Iterator[tuple[str, str]]:

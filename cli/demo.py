@@ -10,12 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from cli.demo_driver import show_drivers
+from cli.demo_gates import approve_open_gates
 from cli.exit_codes import FAILED
 from cli.runtime.files import RunFolder
 from cli.runtime.lifecycle import bring_up, take_down
@@ -34,8 +37,16 @@ FOLDER = Path(".gpufleet/demo")
 _READY_SECONDS = 60.0
 
 
+class DemoFlow(StrEnum):
+    """What the demo shows; each has a scenario of its own."""
+
+    FIRMWARE = "firmware-rollout"
+    DRIVER = "driver-canary"
+
+
 @exits
 def demo(
+    flow: Annotated[DemoFlow, typer.Option("--flow", help="What to show.")] = DemoFlow.FIRMWARE,
     nodes: Annotated[int | None, typer.Option("--nodes", min=4, help="Default: the scenario's.")] = None,
     racks: Annotated[int | None, typer.Option("--racks", min=1, help="Default: the scenario's.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the fleet and the Prefect UI running.")] = False,
@@ -43,30 +54,41 @@ def demo(
 ) -> None:
     """Simulate a fleet and roll out firmware on it, in approved waves, with faults; needs no hardware.
 
+    With `--flow driver-canary` a driver release that is slower is found and taken back, and a good one goes to all.
+
     Example: gpufleet demo --keep
 
     Exit codes: 0 the simulator's truth log agrees with what gpufleet says; 1 it does not, or a step failed.
     """
     folder = FOLDER.absolute()
-    scenario = read_scenario("firmware_rollout")
+    scenario = read_scenario(flow.value.replace("-", "_"))
     _clear(folder)
     with simulated(folder, scenario, nodes, racks, keep) as fleet_file, _running(fleet_file, keep, as_json) as url:
         from blocks.fleet import Fleet
 
         fleet = Fleet(fleet_file=str(fleet_file))
-        operation, plan = _roll_out(fleet, folder, quiet=as_json)
-        rows = fleet.ledger().operations.node_rows(operation.id)
-        verdict = judge(folder / "truth.jsonl", _claims(plan, rows))
-        wrong = _disagreements(operation, verdict) + [fault.text for fault in fleet.ledger().audit.verify()]
-        if as_json:
-            print_json({"operation": operation.id, "state": operation.state.value, "url": url, "wrong": wrong})
+        if flow is DemoFlow.DRIVER:
+            ended, wrong = show_drivers(fleet, folder, quiet=as_json)
         else:
-            _summary(plan, rows, verdict, url if keep else None)
+            ended, wrong = _show_firmware(fleet, folder, url if keep else None, quiet=as_json)
+        wrong += [fault.text for fault in fleet.ledger().audit.verify()]
+        if as_json:
+            print_json({"operations": ended, "url": url, "wrong": wrong})
     for line in wrong:
         errors.print(f"[red]wrong:[/red] {line}", highlight=False)
     if wrong:
         raise typer.Exit(FAILED)
     errors.print("The truth log agrees.", highlight=False)
+
+
+def _show_firmware(fleet: Fleet, folder: Path, url: str | None, quiet: bool) -> tuple[dict[str, str], list[str]]:
+    """(Operation → state, what the truth log does not bear out)."""
+    operation, plan = _roll_out(fleet, folder, quiet)
+    rows = fleet.ledger().operations.node_rows(operation.id)
+    verdict = judge(folder / "truth.jsonl", _claims(plan, rows))
+    if not quiet:
+        _summary(plan, rows, verdict, url)
+    return {operation.id: operation.state.value}, _disagreements(operation, verdict)
 
 
 @contextmanager
@@ -174,24 +196,11 @@ def _roll_out(fleet: Fleet, folder: Path, quiet: bool) -> tuple[Operation, Firmw
         while operation.state not in ended:
             operation = fleet.ledger().operations.get(operation.id)
             view.update(operation, fleet.ledger().operations.node_rows(operation.id))
-            _approve_open_gates(fleet, folder, operation, plan)
+            approve_open_gates(fleet, folder, operation, plan)
             time.sleep(0.5)
     if not quiet:
         errors.print()
     return operation, plan
-
-
-def _approve_open_gates(fleet: Fleet, folder: Path, operation: Operation, plan: FirmwarePlan) -> None:
-    from cli.approving import give_approval
-    from fleet.gates import GateStatus
-    from fleet.reasons import ReasonKind
-
-    if operation.reason_kind is not ReasonKind.GATE:
-        return
-    for wave in plan.waves:
-        gate = fleet.ledger().gates.current(operation.id, wave.number)
-        if gate is not None and gate.status is GateStatus.OPEN:
-            give_approval(fleet, operation.id, wave.number, folder / "approver_ed25519", False, "demo")
 
 
 def _disagreements(operation: Operation, verdict: Verdict) -> list[str]:

@@ -84,6 +84,8 @@ def _unsafe(fleet: Fleet) -> list[str]:
         warnings.append("SSH host keys are NOT verified (ssh.verify_host_keys: false)")
     if not spec.bmc.tls.verify:
         warnings.append("BMC certificates are NOT verified (bmc.tls.verify: false)")
+    if spec.metrics is not None and not spec.metrics.tls.verify:
+        warnings.append("the metrics server's certificate is NOT verified (metrics.tls.verify: false)")
     plain = sum(entry.bmc.startswith("http:") for entry in spec.nodes)
     if plain:
         warnings.append(f"{plain} BMCs are spoken to over plain http")

@@ -16,10 +16,12 @@ from cli.compat import compat, lifecycle
 from cli.demo import demo
 from cli.drain import consent, drain, undrain
 from cli.drift import drift
+from cli.driver import rollback, verdict
 from cli.explain import explain
 from cli.gpus import gpus
 from cli.inventory import inventory_app
 from cli.look import status, why
+from cli.measure import measure
 from cli.node import node
 from cli.nodes import nodes
 from cli.operate import abort, approve, halt, plan_app, resume, run_app
@@ -42,7 +44,8 @@ app.add_typer(inventory_app, name="inventory")
 app.add_typer(breaker_app, name="breaker")
 for command in (
     *(status, nodes, node, gpus, why, sweep, drift, explain, compat, lifecycle),
-    *(drain, undrain, consent, approve, halt, resume, abort, clear, up, down, simulate, demo),
+    *(drain, undrain, consent, measure, verdict, rollback),
+    *(approve, halt, resume, abort, clear, up, down, simulate, demo),
 ):
     app.command()(command)
 

@@ -21,9 +21,12 @@ from pydantic import (
     model_validator,
 )
 
+from fleet.canary_settings import CanarySettings
 from fleet.drain_settings import DrainSettings
+from fleet.driver_settings import DriverSettings
 from fleet.errors import ConfigurationError
 from fleet.inventory_rows import serial_of
+from fleet.metrics_settings import MetricsSettings
 from fleet.model import Node
 from fleet.model_faults import faults_of
 from fleet.setting_types import BmcUrl, Name, Seconds, Share, SshAddress, Strict
@@ -194,6 +197,9 @@ class FleetSpec(Strict):
     scheduler: SchedulerSettings = SchedulerSettings()
     sweep: SweepSettings = SweepSettings()
     drain: DrainSettings = DrainSettings()
+    drivers: DriverSettings = DriverSettings()
+    canary: CanarySettings = CanarySettings()
+    metrics: MetricsSettings | None = Field(None, description="where the GPUs' series are kept; none: benchmarks only")
     gate: GatePolicy = GatePolicy()
     bundle_signers: str | None = Field(None, description="allowed-signers file for firmware bundles")
     pools: dict[Name, Pool]

@@ -3,9 +3,10 @@
 FleetError(message, node, component, operation, evidence)
   TransientError        retry                     BmcBusy, NodeUnreachable, SchedulerUnreachable
   PreconditionError     skip the node, say why    NotDrained, Released, JobRefused, WindowClosed,
-                                                  NotQualified, LeaseLost
+                                                  NotQualified, DriverBlocked, LeaseLost
   OutcomeUnknown        read back, never retry    FlashInterrupted
-  HardwareFault         quarantine                BurnInFailed, FirmwareMismatch, UpdateFailed, ResetIgnored
+  HardwareFault         quarantine                BurnInFailed, FirmwareMismatch, UpdateFailed, ResetIgnored,
+                                                  DriverMismatch, DriverInstallFailed, HostLost
   RolloutHalted         stop the waves            GateRejected, GateTimedOut, FailureBudgetSpent, PlanChanged
   ConfigurationError    tell a person             CredentialsRejected, HostKeyChanged, UnknownSku, BundleRejected
 """
@@ -99,6 +100,10 @@ class NotQualified(PreconditionError):
     """The bundle does not fit this node, or may not be applied from its versions."""
 
 
+class DriverBlocked(PreconditionError):
+    """Somebody who may not be stopped holds the GPUs or the package manager; the former driver runs as before."""
+
+
 class LeaseLost(PreconditionError):
     """The operation no longer owns the node (a person took it back, or another runner took over)."""
 
@@ -129,6 +134,18 @@ class UpdateFailed(HardwareFault):
 
 class ResetIgnored(HardwareFault):
     """The reset was accepted, and nothing was reset."""
+
+
+class DriverMismatch(HardwareFault):
+    """The driver is not the one that was installed, does not load, or lost a setting that cannot be put back."""
+
+
+class DriverInstallFailed(HardwareFault):
+    """The package manager failed at the driver, as often as the policy allows it to be tried."""
+
+
+class HostLost(HardwareFault):
+    """The host was rebooted and did not come back in its time."""
 
 
 class RolloutHalted(FleetError):

@@ -82,13 +82,17 @@ class Policy(_Value):
 
 
 class OperationPlan(_Value):
-    """What every operation's plan says: which nodes, in which order, under which limits."""
+    """What every operation's plan says: which nodes, in which order, under which limits.
+
+    `current` are nodes that are already as the operation would have them.
+    """
 
     fleet: str
     made_at: datetime
     policy: Policy
     nodes: dict[str, NodePlan]
     left_out: dict[str, str] = {}
+    current: tuple[str, ...] = ()
     waves: tuple[Wave, ...]
     lost_gpu_hours: float | None = None
 
@@ -124,7 +128,6 @@ class FirmwarePlan(OperationPlan):
     bundle_versions: dict[str, str] = {}
     seed: int
     pool_sizes: dict[str, int]
-    current: tuple[str, ...] = ()
     one_way: tuple[str, ...] = ()
     visit_by: datetime | None = None
     expected_end: datetime | None = None

@@ -9,6 +9,7 @@
     ledger.gates        approvals
     ledger.waves        how far an operation got with each wave
     ledger.jobs         what operations said and did to jobs, and what their owners answered
+    ledger.verdicts     what was found at each look at a change
     ledger.audit        the hash chain over every change
     ledger.facts        what was read of nodes and parts: now, at a date, one fact over time
     ledger.parts        where each part sat, and which two nodes claim the same one
@@ -43,6 +44,7 @@ from ledger.progress import NodeRow, NodeStatus
 from ledger.recording import Recorded
 from ledger.retention import Thinned, Tiers
 from ledger.samples import Point, Rate, rates
+from ledger.verdicts import VerdictRecord
 
 __all__ = [
     "Baseline",
@@ -76,5 +78,6 @@ __all__ = [
     "Runner",
     "Thinned",
     "Tiers",
+    "VerdictRecord",
     "rates",
 ]

@@ -21,6 +21,7 @@ from ledger.parts import Parts
 from ledger.retention import Retention
 from ledger.sample_rows import Layouts
 from ledger.samples import Samples
+from ledger.verdicts import Verdicts
 from ledger.waves import Waves
 
 
@@ -37,6 +38,7 @@ class Ledger:
         self.gates = Gates(database)
         self.waves = Waves(database)
         self.jobs = Jobs(database)
+        self.verdicts = Verdicts(database)
         self.audit = Audit(database)
         layouts = Layouts()
         self.facts = Facts(database, actor, layouts)

@@ -20,6 +20,8 @@ _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # no 0/o, 1/l/i: ids are read alo
 _PREFIXES = {
     "firmware_rollout": "fw",
     "driver_canary": "dr",
+    "driver_rollback": "db",
+    "measurement": "ms",
     "burn_in": "bi",
     "intake": "in",
     "decommission": "dc",

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect, Row
 from sqlalchemy.types import TypeDecorator
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest migration, known without loading Alembic."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -39,3 +39,11 @@ class Waves:
         where = {"operation_id": operation, "wave_number": wave, "mark_name": mark}
         with self._db.read() as connection:
             return connection.execute(_one, where).scalar()
+
+    def marks(self, operation: str, wave: int) -> dict[str, datetime]:
+        """Every mark of the wave with its time, in the order of their times."""
+        query = sa.select(wave_marks.c.mark, wave_marks.c.at).where(
+            wave_marks.c.operation == operation, wave_marks.c.wave == wave
+        )
+        with self._db.read() as connection:
+            return {row.mark: row.at for row in connection.execute(query.order_by(wave_marks.c.at))}

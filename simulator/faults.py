@@ -1,4 +1,4 @@
-"""The faults file: which node misbehaves, how, and how often.
+"""The faults file: which node misbehaves, how, and how often. Its part `drivers` is read by simulator/host/faults.py.
 
     faults:
       - {nodes: "gpu-[0001-0003]", kind: bmc_503, retry_after_seconds: 30, times: 4}
@@ -108,7 +108,7 @@ def make_fault(kind: FaultKind, times: int | None = None, settings: Mapping[str,
     known = _SETTINGS.get(kind, {})
     for name, value in (settings or {}).items():
         if name not in known:
-            raise ValueError(f"{kind} has no setting {_nearest(name, [*known, 'times', 'nodes', 'share', 'kind'])}")
+            raise ValueError(f"{kind} has no setting {nearest(name, [*known, 'times', 'nodes', 'share', 'kind'])}")
         _check_value(name, value, known[name])
     if times is not None and (isinstance(times, bool) or not isinstance(times, int) or times < 0):
         raise ValueError(f"times must be a whole number from 0 (always), not {times!r}")
@@ -123,7 +123,7 @@ def _check_value(name: str, value: object, default: Setting) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ValueError(f"{name} must be seconds from 0, not {value!r}")
     elif value not in _CHOICES[name]:
-        raise ValueError(f"{name} must be {' or '.join(_CHOICES[name])}, not {_nearest(str(value), _CHOICES[name])}")
+        raise ValueError(f"{name} must be {' or '.join(_CHOICES[name])}, not {nearest(str(value), _CHOICES[name])}")
 
 
 def parse_faults(text: str, filename: str, nodes: Iterable[str], seed: int) -> dict[str, list[Fault]]:
@@ -146,16 +146,27 @@ def parse_faults(text: str, filename: str, nodes: Iterable[str], seed: int) -> d
     return faults
 
 
-def _entries(text: str, filename: str) -> list[dict[str, object]]:
+def section(text: str, filename: str, key: str) -> object:
+    """What the faults file has below `faults` or `drivers`; None where it has no such key.
+
+    Raises ConfigurationError for a text that is no faults file.
+    """
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{filename}: not YAML: {error}") from error
-    if not isinstance(data, dict) or set(data) != {"faults"} or not isinstance(data["faults"], list):
-        raise ConfigurationError(f"{filename}: a faults file has one key, `faults`, with a list of faults")
-    if not all(isinstance(entry, dict) for entry in data["faults"]):
+    if not isinstance(data, dict) or not data or not set(data) <= {"faults", "drivers"}:
+        raise ConfigurationError(f"{filename}: a faults file has the keys `faults`, a list of faults, and `drivers`")
+    return data.get(key)
+
+
+def _entries(text: str, filename: str) -> list[dict[str, object]]:
+    faults = section(text, filename, "faults")
+    if faults is None:
+        return []
+    if not isinstance(faults, list) or not all(isinstance(entry, dict) for entry in faults):
         raise ConfigurationError(f"{filename}: each fault is a mapping like {{share: 0.1, kind: bmc_503}}")
-    return data["faults"]
+    return faults
 
 
 def _read_entry(entry: Mapping[str, object]) -> Fault:
@@ -164,7 +175,7 @@ def _read_entry(entry: Mapping[str, object]) -> Fault:
     try:
         kind = FaultKind(str(entry["kind"]))
     except ValueError:
-        raise ValueError(f"no fault of kind {_nearest(str(entry['kind']), list(FaultKind))}") from None
+        raise ValueError(f"no fault of kind {nearest(str(entry['kind']), list(FaultKind))}") from None
     times = entry.get("times")
     if times is not None and not isinstance(times, int):
         raise ValueError(f"times must be a whole number from 0 (always), not {times!r}")
@@ -186,7 +197,7 @@ def _pick(entry: Mapping[str, object], names: list[str], taken: set[str], rng: r
         chosen = expand_nodes(str(pattern))
         for node in chosen:
             if node not in names:
-                raise ValueError(f"no node {_nearest(node, names)}")
+                raise ValueError(f"no node {nearest(node, names)}")
         return chosen
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise ValueError(f"share must be from 0 to 1, not {share!r}")
@@ -220,6 +231,7 @@ def _expand_range(piece: str) -> list[str]:
     return [str(n).zfill(len(first)) for n in range(int(first), int(last) + 1)]
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The word in quotes, with the known one that is nearest to it."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
     return f"{word!r} (nearest: {near[0]})" if near else repr(word)

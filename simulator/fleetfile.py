@@ -74,6 +74,8 @@ def write_fleet(places: Sequence[Place], controller: Endpoint, scale: float, tls
             "controller": f"{controller.address}:{controller.ssh_port}",
             "poll_seconds": round(max(0.5, 15 / scale, len(places) / 500), 3),
         },
+        "drivers": _drivers(scale),
+        "canary": _canary(scale),
         "bundle_signers": "allowed_signers",
         "gate": {
             "required": 1,
@@ -113,6 +115,26 @@ def _bmc(scale: float, tls: bool) -> dict[str, object]:
         "boot_timeout_seconds": round(max(45.0, 2400 / scale), 3),
     }
     return settings | {"tls": {"ca": "ca.pem"}} if tls else settings
+
+
+def _drivers(scale: float) -> dict[str, object]:
+    return {
+        "unload_pause_seconds": round(max(0.2, 10 / scale), 3),
+        "lock_seconds": round(max(30.0, 900 / scale), 3),
+        "install_seconds": round(max(60.0, 3600 / scale), 3),
+        "poll_seconds": round(max(0.3, 5 / scale), 3),
+        "reach_seconds": round(max(20.0, 300 / scale), 3),
+        "expected_boot_seconds": round(300 / scale, 3),
+    }
+
+
+def _canary(scale: float) -> dict[str, object]:
+    return {
+        "bake_hours": round(24 / scale / 60, 4),
+        "cool_seconds": round(max(10.0, 300 / scale), 3),
+        "cool_poll_seconds": round(max(0.3, 10 / scale), 3),
+        "look_seconds": round(max(0.05, 1 / scale), 3),
+    }
 
 
 def _floor(pool: str, count: int) -> float:

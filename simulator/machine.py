@@ -54,7 +54,8 @@ class Machine:
 
     `up` means that the operating system runs (SSH answers, slurmd answers). `listeners` are called with
     the machine after every change of `up`; `start_listeners` each time that the host starts (power on or
-    warm reboot), before it is up. `parts` are the GPUs in slot order; a repair replaces an entry.
+    warm reboot), before it is up. `parts` are the GPUs in slot order; a repair replaces an entry. A host that `hangs`
+    never gets to the end of its boot. `inlet_celsius` tells the temperature of the air that it takes in.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Machine:
     up: bool = True
     boots: int = 1
     last_boot: float = 0.0
+    hangs: bool = False
+    inlet_celsius: Callable[[], float] = lambda: 24.0
     listeners: list[Callable[[Machine], None]] = field(default_factory=list)
     start_listeners: list[Callable[[Machine], None]] = field(default_factory=list)
     parts: list[GpuPart] = field(default_factory=list)
@@ -114,6 +117,8 @@ class Machine:
 
     async def _boot(self) -> None:
         await self.clock.sleep(self.vary(self.timing.boot))
+        if self.hangs:
+            return
         self.boots += 1
         self.last_boot = self.clock.now()
         self._boot_task = None

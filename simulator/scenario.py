@@ -2,7 +2,8 @@
 
 description: one sentence for the person who watches
 fleet: {nodes: 32, racks: 4, gpus_per_node: 8, seed: 7, time_scale: 60}
-faults: []          # as in a faults file
+faults: []          # as in a faults file, and so are
+drivers: {}         # driver releases and what is wrong with them
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from fleet.errors import ConfigurationError
 from simulator.faults import parse_faults
@@ -37,10 +38,12 @@ class Scenario(_Strict):
     description: Annotated[str, StringConstraints(min_length=20)]
     fleet: ScenarioFleet = ScenarioFleet()
     faults: tuple[dict[str, bool | int | float | str], ...] = ()
+    drivers: dict[str, JsonValue] = {}
 
     def faults_text(self) -> str:
         """The faults as the text of a faults file."""
-        return yaml.safe_dump({"faults": list(self.faults)}, sort_keys=False)
+        drivers = {"drivers": self.drivers} if self.drivers else {}
+        return yaml.safe_dump({"faults": list(self.faults), **drivers}, sort_keys=False)
 
 
 def read_scenario(flow: str) -> Scenario:

@@ -6,6 +6,11 @@ version), reset (kind), power (state), host (state: up or down), cordon and unco
 checkpoint, job_end, job_killed (job, nodes, gpus, lost_seconds, cause), login_refused, fault (kind). Verdicts
 about gpufleet are taken from here, never from its own word.
 
+Of drivers it tells driver_install (version, from, ok), driver_load, driver_unload and driver_refused (version),
+driver_state (module, on_disk, user_space, fabric_manager: after every change), fabric_manager (version: it started),
+setting (gpu, name, value, by), reboot (by), xid (gpu, code, version). The event fleet has the release and the settings
+at the start as drivers and settings.
+
 Where the scheduler is a real Slurm, its jobs add their own lines: a checkpoint and a job_start tell their step, and
 `lost_seconds` are the job's, thus real ones. A job that lost its node could not write; its line has no lost_seconds.
 """

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +24,14 @@ from simulator.clock import SimClock
 from simulator.faults import Fault, parse_faults
 from simulator.firmware import VINTAGES, demo_bundle_entries, hgx_h100_firmware
 from simulator.fleetfile import APPROVER, BMC_USER, DEVELOPMENT, PRODUCTION, Place, lay_out, model_name, write_fleet
+from simulator.host.faults import DriverFaults, parse_driver_faults
+from simulator.host.performance import Performance
+from simulator.host.state import Site
 from simulator.hosts import ControllerHost, GpuHost, HostShell
 from simulator.jobs import JobPrograms, JobStream
 from simulator.keys import make_key, make_password, make_tls
 from simulator.machine import Machine, Timing
+from simulator.metrics_server import MetricsServer
 from simulator.real_site import RealOptions, RealSite
 from simulator.slurm import Controller, Shell
 from simulator.slurm.controller import Settings
@@ -77,7 +82,9 @@ class World:
         self.timing = Timing(jitter=0.0) if options.uniform else Timing()
         own = has_own_addresses() if options.own_addresses is None else options.own_addresses
         names = [f"gpu-{n + 1:04d}" for n in range(options.nodes)]
-        faults = parse_faults(options.faults, options.faults_name, names, options.seed) if options.faults else {}
+        text, seed = options.faults, options.seed
+        faults = parse_faults(text, options.faults_name, names, seed) if text else {}
+        self.driver_faults = parse_driver_faults(text, options.faults_name, names, seed) if text else DriverFaults()
         self.addresses: Claim = claim(options.nodes, own, options.base_port)
         places = lay_out(options.nodes, options.racks, options.gpus_per_node, self.addresses.nodes)
         self.clock = SimClock(options.time_scale)
@@ -89,7 +96,9 @@ class World:
         self.bmc_farm = self._build_bmcs(places, faults)
         self.real = self._build_real(options.real) if options.real else None
         self._simulated = None if options.real else self._build_slurm()
+        self.hosts: dict[str, GpuHost] = {}
         self.ssh_farm = self._build_ssh(places)
+        self.metrics = MetricsServer({name: host.samples for name, host in self.hosts.items()})
         self._log_fleet()
 
     @property
@@ -106,6 +115,7 @@ class World:
             await self.real.start(self.options.jobs)
         await self.bmc_farm.start()
         await self.ssh_farm.start()
+        await self.metrics.start()
         for machine in self.machines.values():
             machine.listeners.append(self._log_host)
         if self.options.jobs and self._simulated is not None:
@@ -122,6 +132,7 @@ class World:
     async def stop(self) -> None:
         (self.folder / "simulator.json").unlink(missing_ok=True)
         self.timers.stop()
+        await self.metrics.stop()
         await self.ssh_farm.stop()
         await self.bmc_farm.stop()
         if self.real is not None:
@@ -194,9 +205,13 @@ class World:
 
     def _build_ssh(self, places: list[Place]) -> SshFarm:
         farm, known, seed = SshFarm(self.truth, self._client_key), [], self.options.seed
+        units = {place.name: place.unit for place in places if place.unit is not None}
+        site = Site(seed, self.driver_faults, Performance(seed), units)
         for place in places:
             key, end = derive_key(seed, place.name), place.endpoint
-            shell = GpuHost(self.machines[place.name], self._vbios_of(place.name))
+            shell = GpuHost(self.machines[place.name], self._vbios_of(place.name), site, self._jobs_of(place.name))
+            self.machines[place.name].inlet_celsius = shell.heat.inlet
+            self.hosts[place.name] = shell
             farm.add(place.name, end.address, end.ssh_port, key, shell, self.machines[place.name])
             known.append(f"[{end.address}]:{end.ssh_port} {public_line(key)}\n")
         key, end = derive_key(seed, "slurm-01"), self.addresses.controller
@@ -210,6 +225,14 @@ class World:
 
     def _vbios_of(self, name: str) -> _Vbios:
         return _Vbios(self.bmcs[name], self.options.gpus_per_node)
+
+    def _jobs_of(self, name: str) -> Callable[[], list[tuple[int, str]]]:
+        """The jobs that run on a node, with their users; none are told where the scheduler is a real Slurm."""
+        slurm = self._simulated
+        if slurm is None:
+            return list
+        node = slurm.nodes[name]
+        return lambda: [(job, slurm.jobs[job].request.user) for job in node.running]
 
     def _log_host(self, machine: Machine) -> None:
         self.truth.write("host", machine.name, machine.rack, state="up" if machine.up else "down")
@@ -236,6 +259,8 @@ class World:
             seed=self.options.seed,
             time_scale=self.options.time_scale,
             slurm="real" if self.real else "simulated",
+            drivers=self.driver_faults.installed,
+            settings=[gpu.values() for gpu in next(iter(self.hosts.values())).state.settings.gpus],
         )
 
     def _write_record(self) -> None:
@@ -248,6 +273,7 @@ class World:
             "ssh_port": self.addresses.nodes[0].ssh_port,
             "controller": f"{end.address}:{end.ssh_port}",
             "time_scale": self.options.time_scale,
+            "metrics": self.metrics.url,
             "slurm": "real" if self.real else "simulated",
             "slurm_conf": self.real.slurm.environment["SLURM_CONF"] if self.real else None,
         }

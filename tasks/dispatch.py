@@ -21,6 +21,7 @@ from ledger import NodeStatus, OperationState
 from tasks.health import findings_in
 from tasks.node import VisitResult
 from tasks.operations import AnyRun
+from tasks.pace import Spread
 from tasks.scheduler import reopen
 from tasks.slots import RackSlots
 from tasks.standing import before_now
@@ -66,6 +67,7 @@ class Dispatcher:
         self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
         self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
         self._waiting = False  # and the operation's state says so
+        self._spread = Spread(run.fleet.clock)
 
     def work(self, only_in_hand: bool = False) -> Stopped | None:
         """Visit every node of the wave; returns why it stopped before the last one, or None.
@@ -294,6 +296,7 @@ class Dispatcher:
             entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
             plan = run.plan.nodes[node]
             visit = Visit(run.fleet, run.operation, run.token, entry, plan, before, unit, drain_seconds, may_stop)
+            self._spread.wait()
             self._running[node] = future = self._submit(visit)
             future.add_done_callback(lambda _, name=node: self._ended.put(name))  # type: ignore[misc]
 

@@ -11,9 +11,9 @@ from blocks.fleet import Fleet
 from fleet.errors import FleetError, LeaseLost, PreconditionError, SchedulerUnreachable
 from fleet.fences import fence_name, nodes_to_fence, operation_of
 from fleet.model import NodeState
-from fleet.plan import FirmwarePlan, Wave
+from fleet.plan import Wave
 from ledger import NodeStatus, Operation, OperationState
-from tasks.operations import OperationRun
+from tasks.operations import AnyRun
 from tasks.visit import Visit
 
 _TRIES = 20
@@ -23,7 +23,7 @@ _SAME = frozenset({NodeStatus.UPDATED, NodeStatus.UNCHANGED})
 class PoolFence:
     """The fence of one wave's pool; used by the visits' threads. Nodes that come together go in together."""
 
-    def __init__(self, run: OperationRun[FirmwarePlan], wave: Wave) -> None:
+    def __init__(self, run: AnyRun, wave: Wave) -> None:
         self._fences = run.fleet.fences() if _is_wanted(run, wave) else None
         self._name = fence_name(wave.pool, run.operation)
         self._pool = wave.pool
@@ -96,7 +96,7 @@ def lift_fences(fleet: Fleet) -> list[str]:
     return said
 
 
-def _is_wanted(run: OperationRun[FirmwarePlan], wave: Wave) -> bool:
+def _is_wanted(run: AnyRun, wave: Wave) -> bool:
     """What the pool says; where it says nothing, with Slurm only: a taint would keep most new pods out."""
     said = run.plan.policy.pools[wave.pool].fence
     return run.fleet.spec().scheduler.kind == "slurm" if said is None else said

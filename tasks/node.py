@@ -82,7 +82,7 @@ def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
     Raises SchedulerUnreachable or LeaseLost only where the runner itself must stop.
     """
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
-        return _keep_quarantined(visit)
+        return keep_quarantined(visit)
     try:
         returning = visit.last("return")
         if returning is not None:
@@ -99,7 +99,7 @@ def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
     except Released:
         return _return(visit, NodeStatus.PENDING)
     except LeaseLost as error:
-        return _yield_node(visit, error)
+        return yield_node(visit, error)
     except FleetError as error:
         return _give_up(visit, error)
     finally:
@@ -116,7 +116,7 @@ def _change(visit: Visit, firmware: Firmware, steps: Steps) -> None:
         read_firmware(visit, visit.bmc)  # a BMC that refuses us is found before any work is disturbed
     drain_node(visit, steps.wait)
     wait_for_unit(visit, "drain")
-    _ensure_maintenance(visit)
+    ensure_maintenance(visit, "firmware")
     for number, stage in enumerate(firmware.stages):
         if visit.plan.changes:
             steps.flash(visit, stage, firmware.images)
@@ -128,13 +128,14 @@ def _change(visit: Visit, firmware: Firmware, steps: Steps) -> None:
     wait_for_unit(visit, "validate")
 
 
-def _ensure_maintenance(visit: Visit) -> None:
+def ensure_maintenance(visit: Visit, what: str) -> None:
+    """A drained node is the operation's to change from here on."""
     state = visit.ledger.inventory.node(visit.name).state
     if state is NodeState.DRAINED:
-        visit.ledger.inventory.move(visit.name, NodeState.MAINTENANCE, "firmware", visit.operation)
+        visit.ledger.inventory.move(visit.name, NodeState.MAINTENANCE, what, visit.operation)
 
 
-def _yield_node(visit: Visit, error: LeaseLost) -> VisitResult:
+def yield_node(visit: Visit, error: LeaseLost) -> VisitResult:
     """A person took the node back: touch nothing more. Another runner took over: stop without a word."""
     visit.ledger.operations.check(visit.operation, visit.token)
     visit.ledger.leases.take_back(visit.name, "a person, at the scheduler", error.message)
@@ -151,10 +152,10 @@ def _give_up(visit: Visit, error: FleetError) -> VisitResult:
     if untouched and (at_work or isinstance(error, kinds)):
         return _return(visit, NodeStatus.SKIPPED, error.message)
     visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, str(error), visit.operation)
-    return _keep_quarantined(visit)
+    return keep_quarantined(visit)
 
 
-def _keep_quarantined(visit: Visit) -> VisitResult:
+def keep_quarantined(visit: Visit) -> VisitResult:
     """Also where an earlier runner died between the verdict and the cordon."""
     reason = visit.ledger.inventory.node(visit.name).reason
     if visit.before.state is NodeState.QUARANTINED:  # not by this operation, and no failure of its own

@@ -52,6 +52,10 @@ class BudgetStuck(RolloutHalted):
     """No node of the wave may leave service, and no operation's end would change that."""
 
 
+class RolledBack(RolloutHalted):
+    """What the operation had changed was changed back; it is over."""
+
+
 class OperationRun(Generic[P_co]):
     """One runner's hold on an operation. A later runner's token ends it: every write checks.
 
@@ -124,6 +128,7 @@ _KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
     (BudgetStuck, ReasonKind.BUDGET),
     (BreakerTripped, ReasonKind.BREAKER),
     (NotWell, ReasonKind.HEALTH),
+    (RolledBack, ReasonKind.HEALTH),
 )
 
 
@@ -139,6 +144,7 @@ def recorded_end(run: AnyRun) -> Iterator[End]:
     except (RolloutHalted, ConfigurationError) as error:
         aborted = run.beat() is ControlVerb.ABORT
         state = OperationState.ABORTED if aborted else OperationState.HALTED
+        state = OperationState.FAILED if isinstance(error, RolledBack) else state
         kind = next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), ReasonKind.CONFLICT)
         run.set_state(state, kind, error.message)
         end.halted(state.value.capitalize(), error.message)

@@ -1,4 +1,4 @@
-"""When to look again: rarely while nothing can have happened yet, often when it should be there."""
+"""When to look again, and when to begin: rarely while nothing can have happened yet, and not all at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fleet.ports import Clock
 _CLOSE = 8.0  # looks per poll interval around the expected moment
 _SLOWER = 1.5
 _FARTHEST = 4.0  # poll intervals
+_APART_SECONDS = 1 / 16
 
 
 class Pace:
@@ -30,3 +31,18 @@ class Pace:
             return
         self._clock.sleep(self._next)
         self._next = min(self._poll_seconds, self._next * _SLOWER)
+
+
+class Spread:
+    """Keeps visits from beginning in step: they would want the same things at the same moments, all the way."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next = float("-inf")
+
+    def wait(self) -> None:
+        """Wait until another visit may begin: a moment at most, unless many begin at once."""
+        now = self._clock.monotonic()
+        if now < self._next:
+            self._clock.sleep(self._next - now)
+        self._next = max(now, self._next) + _APART_SECONDS

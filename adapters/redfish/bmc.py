@@ -13,6 +13,7 @@ from adapters.redfish.answers import ResourceMissing, busy, error_for
 from adapters.redfish.client import RedfishClient
 from adapters.redfish.members import read_members, survey_members
 from adapters.redfish.places import Places
+from adapters.redfish.sensors import InletSensors
 from adapters.redfish.settings import BmcLogin, BmcTls
 from fleet.bios import BiosReading
 from fleet.bmc_tasks import read_task
@@ -50,11 +51,16 @@ class RedfishBmc:
     ) -> None:
         self._client = RedfishClient(url, login, tls, timeout_seconds, node, transport)
         self._places = Places(self._client)
+        self._inlet = InletSensors(self._client)
         self._firmware: tuple[tuple[JsonObject, ...], tuple[FirmwareComponent, ...]] = (), ()
 
     def read_system(self) -> SystemReading:
         """Parts that cannot be read are listed in `problems`; a BMC that does not answer raises."""
         return systems.read_system(self._client, self._places)
+
+    def read_inlet_celsius(self) -> float | None:
+        """The air's temperature where it enters; None where the BMC shows none."""
+        return self._inlet.read_celsius()
 
     def read_firmware(self) -> tuple[FirmwareComponent, ...]:
         """The complete inventory, in the BMC's order; raises BmcBusy where it is shorter than it says."""

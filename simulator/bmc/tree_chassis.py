@@ -95,11 +95,13 @@ def _sensors(bmc: Bmc, chassis: str) -> dict[str, tuple[str, str, str, float]]:
     if chassis == "Chassis_0":
         fans = {f"Fan_{n}_Speed": ("Rotational", "RPM", "Fan", 7200.0 + 10 * n) for n in range(6)}
         power = {f"PSU_{n}_Power": ("Power", "W", "PowerSupply", 610.0 + n) for n in range(6)}
-        return {"Inlet_0_Temp_0": ("Temperature", "Cel", "Intake", 24.0), **fans, **power}
+        inlet = round(bmc.machine.inlet_celsius(), 1)
+        return {"Inlet_0_Temp_0": ("Temperature", "Cel", "Intake", inlet), **fans, **power}
     gpus = range(1, len(bmc.machine.parts) + 1)
     temps = {f"GPU_SXM_{n}_Temp_0": ("Temperature", "Cel", "GPU", 31.0 + n) for n in gpus}
     power = {f"GPU_SXM_{n}_Power_0": ("Power", "W", "GPU", 72.0 + n) for n in gpus}
-    return {"HGX_Inlet_0_Temp_0": ("Temperature", "Cel", "Intake", 26.0), **temps, **power}
+    inlet = round(bmc.machine.inlet_celsius() + 2.0, 1)
+    return {"HGX_Inlet_0_Temp_0": ("Temperature", "Cel", "Intake", inlet), **temps, **power}
 
 
 def _sensor_collection(bmc: Bmc, ids: Ids) -> Doc | None:

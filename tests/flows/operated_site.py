@@ -56,10 +56,12 @@ POOLS: Mapping[str, int] = {
     "aborted": 4,
     "killed": 2,
     "drained": 2,
+    "measured": 2,
+    "driven": 10,
 }
 """Pool → its nodes; the simulator numbers them in this order."""
 
-BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty")
+BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty", "driven")
 ONE_AT_A_TIME = ("halted", "cancelled", "aborted")
 BEGUN_TOGETHER = ("faulty", "late", "signed", "two", "free", "rejected", "policy", "bundle")
 LATE_SECONDS = 30.0
@@ -124,6 +126,9 @@ class Site:
     @cached_property
     def scheduler(self) -> SharedScheduler:
         return Clients(self.file).scheduler()
+
+    def pools(self) -> list[str]:
+        return list(POOLS)
 
     def nodes(self, pool: str) -> list[str]:
         tree = yaml.safe_load(self.file.read_text())
@@ -315,6 +320,7 @@ def lay_out_pools(tree: dict[str, dict[str, dict[str, object]]]) -> None:
     gates["late"] = {**signed, "timeout_seconds": LATE_SECONDS}
     tree["pools"] = {pool: _pool(pool, template, gates.get(pool, signed)) for pool in POOLS}
     tree["drain"] = {"checkpoints": {}}
+    tree["canary"] |= {"loss": 0.1, "runs": 2}  # fewer nodes find a large loss
     for rack in tree["racks"].values():
         rack["limit"] = len(names)
 
