@@ -139,15 +139,16 @@ def rollback(
 
     Example: gpufleet rollback dr-20261130-7k3q --plan
 
-    Exit codes: 0 begun (or planned); 2 nothing runs (`gpufleet up`); 4 unreachable; 6 no such operation, nothing was
-    changed, or it has nodes in hand; 8 you said no.
+    Exit codes: 0 begun (or planned); 2 nothing runs (`gpufleet up`); 4 unreachable; 6 no such operation, it is not
+    over, nothing was changed, or another rollback of it is under way; 8 you said no.
     """
     opened = open_fleet(fleet)
     if not plan:
         use_server(Path(opened.fleet_file), required=True)
     from fleet.driver_rollback import describe_rollback
-    from tasks.canary_planning import keep_rollback, make_rollback_plan
+    from tasks.canary_planning import check_may_go_back, keep_rollback, make_rollback_plan
 
+    check_may_go_back(opened, operation)
     made = make_rollback_plan(opened, operation, reason)
     if not as_json:
         for line in describe_rollback(made):

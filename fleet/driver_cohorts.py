@@ -94,9 +94,16 @@ def wave_cohorts(
             measured=measured,
             controls=tuple(sorted(matched.control)),
             smallest_detectable=_detectable(settings, min(len(measured), len(matched.control)), series),
-            notes=matched.notes if others else (f"no node of pool {wave.pool} is left to be a control",),
+            notes=_notes(wave, matched, bool(others)),
         )
     return found
+
+
+def _notes(wave: Wave, matched: Cohorts, has_others: bool) -> tuple[str, ...]:
+    notes = list(matched.notes) if has_others else [f"no node of pool {wave.pool} is left to be a control"]
+    if min(len(matched.canary), len(matched.control)) < FEWEST_NODES:
+        notes.append("too few nodes for a verdict: it goes on whatever was measured, and only its health is watched")
+    return tuple(notes)
 
 
 def _detectable(settings: CanarySettings, nodes: int, series: int) -> float | None:

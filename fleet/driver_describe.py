@@ -23,7 +23,7 @@ def driver_facts(plan: DriverPlan) -> list[str]:
         "installed by " + (", ".join(f"{way} × {count}" for way, count in sorted(ways.items())) or "nothing"),
         f"measured: {', '.join(measure.name for measure in plan.measures())}; {size.runs} runs before and after, in "
         f"{canary.looks} look{'s' if canary.looks > 1 else ''}",
-        f"a change that loses nothing is failed once in {1 / canary.alpha:.0f} canaries at most; with {size.nodes} "
+        f"a wave whose change loses nothing is failed once in {1 / canary.alpha:.0f} times at most; with {size.nodes} "
         f"nodes in each cohort a loss of {canary.loss:.0%} in one measure is found {size.finds:.0%} of the time",
         "a failed verdict puts the former driver and settings back on every changed node, without asking again",
         f"work lost if every job were stopped now: {loss}; the drain waits for each job's next checkpoint or its end",

@@ -16,6 +16,8 @@ from fleet.model import Node
 from fleet.plan import Change, NodePlan, OperationPlan, Policy, Wave, policy_of
 from fleet.waves import max_out
 
+_NO_BUDGET = 10**6  # one node that cannot go back is no reason to leave the others as they are
+
 
 class RollbackPlan(OperationPlan):
     """Back from `released` to what each node had, `former`. `parent` is the rollout that is undone.
@@ -91,8 +93,9 @@ def _plan(node: Node, released: str, former: FormerDriver) -> NodePlan:
 
 
 def _unguarded(policy: Policy) -> Policy:
+    free = {"windows": (), "failure_budget": _NO_BUDGET}
     pools = {
-        name: pool.model_copy(update={"waves": pool.waves.model_copy(update={"windows": ()})})
+        name: pool.model_copy(update={"waves": pool.waves.model_copy(update=free)})
         for name, pool in policy.pools.items()
     }
     return policy.model_copy(update={"pools": pools, "gates": {name: GatePolicy(required=0) for name in pools}})

@@ -233,7 +233,7 @@ def _with_canary(pools: Mapping[str, Pool], size: CanarySize, sizes: Mapping[str
     found: dict[str, Pool] = {}
     for name, pool in pools.items():
         most = max(1, int(sizes.get(name, 0) * _MEASURED_SHARE))
-        canary = max(pool.waves.canary, min(size.nodes, most))
+        canary = min(max(pool.waves.canary, size.nodes), most)
         found[name] = pool.model_copy(update={"waves": pool.waves.model_copy(update={"canary": canary})})
     return found
 

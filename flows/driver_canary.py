@@ -6,18 +6,16 @@ from prefect import State, flow
 
 from blocks.fleet import load_fleet
 from fleet.driver_rollout import DriverPlan
-from fleet.measures import Phase
 from fleet.plan import Wave
 from flows.waves import driver_wave
-from tasks.canary import bake_and_judge, measure_controls
+from tasks.canary import AFTER_CHANGE, BEFORE_CHANGE, bake_and_judge, check_driver_plan, measure_controls
 from tasks.canary_planning import open_or_take_up_canary
 from tasks.canary_reports import publish_driver_plan, publish_verdicts
-from tasks.canary_standing import check_driver_plan, record_driver_baselines
 from tasks.fencing import lift_fences
 from tasks.gate import pass_gate
 from tasks.judge import check_pool_before, judge_wave
 from tasks.operations import OperationRun, recorded_end
-from tasks.waves import has_nodes_in_hand, hold_for_window, is_over, note, stop_on
+from tasks.waves import has_nodes_in_hand, hold_for_window, is_changed, is_over, note, stop_on
 
 
 @flow(name="driver-canary", flow_run_name="driver {operation}", persist_result=False)
@@ -36,24 +34,28 @@ def driver_canary(
         for wave in run.plan.waves:
             if not is_over(run, wave):
                 roll_out(run, wave)
-        record_driver_baselines(run)
     publish_verdicts(run)
     lift_fences(run.fleet)
     return end.state()
 
 
 def roll_out(run: OperationRun[DriverPlan], wave: Wave) -> None:
-    """One wave: gate, controls, change, controls again, bake with looks, judge. A failed verdict goes back."""
+    """One wave: gate, controls, change, controls again, bake with looks, judge. A failed verdict goes back.
+
+    What was changed is judged, whatever has become of the plan or the pool since.
+    """
     if has_nodes_in_hand(run):
         driver_wave(run, wave, only_in_hand=True)
-    check_driver_plan(run)
-    pass_gate(run, wave)
-    hold_for_window(run, wave)
-    check_pool_before(run, wave)
-    note(run, wave, "began")
-    measure_controls(run, wave, Phase.BEFORE)
-    stop_on(driver_wave(run, wave))
-    measure_controls(run, wave, Phase.AFTER)
+    if not is_changed(run, wave):
+        check_driver_plan(run)
+        pass_gate(run, wave)
+        hold_for_window(run, wave)
+        check_pool_before(run, wave)
+        note(run, wave, "began")
+        measure_controls(run, wave, BEFORE_CHANGE)
+        stop_on(driver_wave(run, wave))
+        note(run, wave, "changed")
+    measure_controls(run, wave, AFTER_CHANGE)
     bake_and_judge(run, wave)
     judge_wave(run, wave)
     note(run, wave, "judged")

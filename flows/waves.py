@@ -111,7 +111,7 @@ def driver_wave(run: OperationRun[DriverPlan], wave: Wave, only_in_hand: bool = 
 )
 def rollback_wave(run: OperationRun[RollbackPlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
     """Put the former driver back on every node of one wave, as many at once as the disruption budget allows."""
-    work = BackWork(run.plan.former, frozenset(run.plan.measured), run.plan.canary, run.plan.parent)
+    work = BackWork(run.plan.former, frozenset(run.plan.measured), run.plan.canary, run.plan.parent, run.plan.released)
     with RackSlots() as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: put_back_node.submit(visit, work), slots)
         stopped = dispatcher.work(only_in_hand)

@@ -9,27 +9,26 @@ from prefect.logging import get_run_logger
 
 from blocks.metrics import open_metrics, read_series_samples
 from fleet.canary import judge_canary
-from fleet.canary_cohorts import Cohorts
 from fleet.canary_return import effect_gone
 from fleet.canary_verdict import CanaryVerdict, Outcome, ReturnVerdict
-from fleet.driver_rollout import DriverPlan
-from fleet.errors import PreconditionError, RolloutHalted, TransientError
+from fleet.driver_rollout import DriverPlan, check_driver_unchanged
+from fleet.errors import LeaseLost, PreconditionError, RolloutHalted, TransientError
 from fleet.measures import Phase, Sample
 from fleet.model import NodeState
 from fleet.plan import Wave
 from fleet.sample_json import samples_from_json, samples_to_json
 from fleet.series import PhaseWindow
 from fleet.series_catalog import rules_for
-from ledger import Operation, OperationState
+from ledger import NodeStatus, Operation, OperationState
 from tasks.canary_planning import keep_rollback, make_rollback_plan
 from tasks.children import child_of, run_child
 from tasks.measured import measured_samples
 from tasks.measurement import keep_measurement, make_measurement_plan
-from tasks.operations import OperationRun, RolledBack
-from tasks.waves import note
+from tasks.operations import CanaryInconclusive, OperationRun, RolledBack
 
 ROLLBACK = "rollback"
-_ROLES = {Phase.BEFORE: "controls-before", Phase.AFTER: "controls-after"}
+BEFORE_CHANGE, AFTER_CHANGE, AFTER_RETURN = "controls-before", "controls-after", "controls-returned"
+"""When the controls of a wave are measured: around the change, and once more after the way back."""
 _LOOK_SECONDS = 2.0
 _SHORTEST_WINDOW = timedelta(hours=1)
 _WINDOWS = 6  # of each phase: a series gives no repetitions by itself
@@ -37,32 +36,34 @@ _WINDOWS = 6  # of each phase: a series gives no repetitions by itself
 CanaryRun = OperationRun[DriverPlan]
 
 
-class CanaryInconclusive(RolloutHalted):
-    """The pool's canary could not be decided: a person measures more, or takes the risk by a plan of their own."""
+def check_driver_plan(run: CanaryRun) -> None:
+    """Raise PlanChanged where policy or settings are not what was planned and approved."""
+    check_driver_unchanged(run.plan, run.fleet.spec())
 
 
-def measure_controls(run: CanaryRun, wave: Wave, phase: Phase) -> None:
+def measure_controls(run: CanaryRun, wave: Wave, role: str) -> None:
     """Measure the wave's controls, by an operation of their own; ones that are not in service now are left out.
 
-    Raises StoppedByRequest.
+    `role` is BEFORE_CHANGE, AFTER_CHANGE or AFTER_RETURN. Raises StoppedByRequest.
     """
     serving = {r.name for r in run.ledger.inventory.nodes() if r.state is NodeState.IN_SERVICE}
     names = [node for node in run.plan.cohorts[wave.number].controls if node in serving]
-    if not names and child_of(run, wave, _ROLES[phase]) is None:
+    if not names and child_of(run, wave, role) is None:
         return
-
-    before = child_of(run, wave, _ROLES[Phase.BEFORE]) if phase is Phase.AFTER else None
+    phase = Phase.BEFORE if role == BEFORE_CHANGE else Phase.AFTER
+    before = None if role == BEFORE_CHANGE else child_of(run, wave, BEFORE_CHANGE)
 
     def open_child() -> Operation:
-        reason = f"controls of {run.operation} wave {wave.number}, {phase.value}"
-        settings = run.plan.measuring()
+        reason, settings = f"{role} of {run.operation} wave {wave.number}", run.plan.measuring()
         plan = make_measurement_plan(
             run.fleet, names, phase, settings.runs, reason, run.operation, run.plan.seed, before, settings
         )
         return keep_measurement(run.fleet, plan, run.operation)
 
     try:
-        run_child(run, wave, _ROLES[phase], open_child, f"its controls are measured ({phase.value})")
+        run_child(run, wave, role, open_child, f"its controls are measured ({phase.value})")
+    except LeaseLost:
+        raise
     except PreconditionError as error:  # none of them can be drained now: the verdict will say what is missing
         get_run_logger().warning("no control is measured (%s): %s", phase.value, error.message)
 
@@ -73,7 +74,6 @@ def bake_and_judge(run: CanaryRun, wave: Wave) -> None:
     Raises RolledBack after a failed one, once every changed node has its former driver; CanaryInconclusive where a
     production pool's canary is not decided; StoppedByRequest.
     """
-    note(run, wave, "changed")
     began = run.ledger.waves.marked(run.operation, wave.number, "changed")
     assert began is not None
     bake = bake_time(run, wave)
@@ -118,7 +118,7 @@ def look_at(run: CanaryRun, wave: Wave, look: int) -> CanaryVerdict:
     measures = run.plan.measures()
     verdict = judge_canary(
         run.plan.design(measures),
-        present(run, wave),
+        run.plan.cohorts_of(wave),
         samples,
         {},
         look,
@@ -129,43 +129,72 @@ def look_at(run: CanaryRun, wave: Wave, look: int) -> CanaryVerdict:
     return verdict
 
 
-def present(run: CanaryRun, wave: Wave) -> Cohorts:
-    """The wave's cohorts. A canary node that was lost or quarantined stays in it: its data are then missing."""
-    return run.plan.cohorts_of(wave)
-
-
 def wave_samples(run: CanaryRun, wave: Wave) -> tuple[Sample, ...]:
-    """Everything measured for the wave: its own nodes, its controls, and the series of both."""
+    """Everything measured for the wave: its own nodes, its controls, and the series of both.
+
+    A measured node that was not changed after all has nothing from after a change: its data are missing.
+    """
     cohort = run.plan.cohorts[wave.number]
     found = [one for one in measured_samples(run.ledger, run.operation) if one.node in cohort.measured]
-    for role in _ROLES.values():
+    for role in (BEFORE_CHANGE, AFTER_CHANGE):
         child = child_of(run, wave, role)
         found += () if child is None else measured_samples(run.ledger, child)
     judged = {measure.name for measure in run.plan.measures()}
-    return (*(one for one in found if one.measure in judged), *_series(run, wave))
+    rows = run.ledger.operations.node_rows(run.operation, wave.number)
+    unchanged = set(cohort.measured) - {row.node for row in rows if row.status is NodeStatus.UPDATED}
+    return tuple(
+        one
+        for one in (*found, *_series(run, wave))
+        if one.measure in judged and not (one.phase is Phase.AFTER and one.node in unchanged)
+    )
 
 
 def go_back(run: CanaryRun, wave: Wave, verdict: CanaryVerdict) -> None:
     """Put the former driver back on every node that was changed, see whether the loss goes with it, and stop.
 
-    Raises RolledBack always, StoppedByRequest before.
+    Raises RolledBack where every changed node has its former driver, RolloutHalted where some have not, and
+    StoppedByRequest before.
     """
 
     def open_child() -> Operation:
         plan = make_rollback_plan(run.fleet, run.operation, f"wave {wave.number}: {verdict.text}")
         return keep_rollback(run.fleet, plan, run.operation)
 
-    child = run_child(run, wave, ROLLBACK, open_child, "the former driver is put back")
+    said = f"wave {wave.number}: {verdict.text}"
+    try:
+        child = run_child(run, wave, ROLLBACK, open_child, "the former driver is put back")
+    except LeaseLost:
+        raise
+    except PreconditionError as error:
+        raise RolloutHalted(f"{said}; no driver could be put back: {error.message}", operation=run.operation) from error
+    left = _still_changed(run, child)
+    if left:
+        named = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        raise RolloutHalted(
+            f"{said}; {child.id} ended {child.state.value}, and {named} still have {run.plan.to}: mend them, then "
+            f"`gpufleet rollback {run.operation}` or `gpufleet resume {run.operation}`",
+            operation=run.operation,
+        )
+    measure_controls(run, wave, AFTER_RETURN)
     returned = judge_return(run, wave, verdict, child.id)
     gone = f"; {returned.text}" if returned is not None else ""
-    back = f"the former driver was put back by {child.id} ({child.state.value}{_rows(run, child)})"
-    raise RolledBack(f"wave {wave.number}: {verdict.text}; {back}{gone}", operation=run.operation)
+    back = f"the former driver was put back by {child.id} ({_rows(run, child)})"
+    raise RolledBack(f"{said}; {back}{gone}", operation=run.operation)
+
+
+def _still_changed(run: CanaryRun, child: Operation) -> list[str]:
+    """Nodes that this operation changed and the rollback did not bring back."""
+    changed = {row.node for row in run.ledger.operations.node_rows(run.operation) if row.status is NodeStatus.UPDATED}
+    rows = run.ledger.operations.node_rows(child.id)
+    return sorted(changed - {row.node for row in rows if row.status is NodeStatus.UPDATED})
 
 
 def judge_return(run: CanaryRun, wave: Wave, verdict: CanaryVerdict, child: str) -> ReturnVerdict | None:
     """Whether the loss went away with the driver; None where nothing was measured on the way back."""
     measured = set(run.plan.cohorts[wave.number].measured)
     returned = [one for one in measured_samples(run.ledger, child) if one.node in measured]
+    controls = child_of(run, wave, AFTER_RETURN)
+    returned += () if controls is None else measured_samples(run.ledger, controls)
     record = run.ledger.verdicts.newest(run.operation, wave.number)
     if not returned or record is None or record.samples_json is None:
         return None
@@ -175,12 +204,16 @@ def judge_return(run: CanaryRun, wave: Wave, verdict: CanaryVerdict, child: str)
 
 def _rows(run: CanaryRun, child: Operation) -> str:
     found = run.ledger.operations.counts(child.id)
-    return "".join(f", {count} {status.value}" for status, count in sorted(found.items()))
+    return ", ".join(f"{count} {status.value}" for status, count in sorted(found.items()))
 
 
 def _decides(run: CanaryRun, wave: Wave) -> bool:
-    """A production pool's canary must pass; smaller samples after it, and pools that serve nobody, must not fail."""
-    return run.plan.policy.pools[wave.pool].production and is_canary(run.plan, wave)
+    """A production pool's canary must pass; smaller samples after it, and pools that serve nobody, must not fail.
+
+    A pool with too few nodes for any verdict was approved as such: its plan says so.
+    """
+    able = run.plan.cohorts[wave.number].smallest_detectable is not None
+    return able and run.plan.policy.pools[wave.pool].production and is_canary(run.plan, wave)
 
 
 def _wait_until(run: CanaryRun, wave: Wave, until: datetime) -> None:

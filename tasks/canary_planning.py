@@ -23,8 +23,8 @@ from fleet.lifecycle import why_not_visited
 from fleet.measures import NodeTraits, Phase
 from fleet.model import Node, NodeState, SchedulerState
 from fleet.series import PhaseWindow
-from fleet.series_catalog import judged_rules
-from ledger import NodeRecord, NodeStatus, Operation, Outcome
+from fleet.series_catalog import judged_rules, load_series_rules
+from ledger import Ledger, NodeRecord, NodeStatus, Operation, Outcome
 from tasks.driver import read_driver_target
 from tasks.driver_former import SECTIONS
 from tasks.operations import OperationRun
@@ -51,6 +51,9 @@ def make_driver_plan(
     if found is None or found.text != to or len(found.parts) < 2:
         raise ConfigurationError(f"{to[:40]!r} is no driver release; give one in full, as 580.95.05")
     spec = fleet.spec()
+    unknown = spec.canary.unknown_measures(tuple(rule.measure for rule in load_series_rules()))
+    if unknown:
+        raise ConfigurationError(f"canary.measures: no measure {', '.join(unknown)}; docs/measures.md lists them")
     chosen = pools or tuple(spec.pools)
     nodes = tuple(node for node in spec.inventory() if node.pool in chosen)
     readings = _read_all(fleet, nodes, to, progress)
@@ -102,10 +105,22 @@ def read_driver_plan(operation: Operation) -> DriverPlan:
     return read_kept(operation, DriverPlan)
 
 
+def check_may_go_back(fleet: Fleet, operation: str) -> None:
+    """Raise PreconditionError where the rollout might still change nodes, or another way back is under way."""
+    ledger = fleet.ledger()
+    kept = ledger.operations.get(operation)
+    if kept.kind == KIND and kept.open:
+        raise PreconditionError(f"{operation} is {kept.state.value}; `gpufleet abort {operation}` first")
+    for other in ledger.operations.list(open_only=True):
+        if other.kind == BACK and read_rollback_plan(other).parent == operation:
+            raise PreconditionError(f"{other.id} puts {operation} back already; `gpufleet status {other.id}`")
+
+
 def make_rollback_plan(fleet: Fleet, operation: str, reason: str) -> RollbackPlan:
     """The way back from what `operation` did to its nodes; nothing is changed.
 
-    Raises PreconditionError where it is no driver rollout, still has nodes in hand, or changed nothing.
+    Raises PreconditionError where it is no driver rollout, still has nodes in hand, or changed nothing that can go
+    back.
     """
     ledger = fleet.ledger()
     kept = ledger.operations.get(operation)
@@ -116,7 +131,8 @@ def make_rollback_plan(fleet: Fleet, operation: str, reason: str) -> RollbackPla
     rollout = read_driver_plan(kept)
     former, left_out = _former(fleet, operation)
     if not former:
-        raise PreconditionError(f"{operation} has changed no node's driver, so there is nothing to go back from")
+        why = "; ".join(f"{node}: {text}" for node, text in sorted(left_out.items())[:8]) or "it has changed no driver"
+        raise PreconditionError(f"{operation}: no node can go back: {why}")
     measured = [node for kept_wave in rollout.cohorts.values() for node in kept_wave.measured]
     return plan_rollback(fleet.spec(), operation, rollout, former, left_out, measured, fleet.clock.now(), reason)
 
@@ -146,12 +162,27 @@ def _former(fleet: Fleet, operation: str) -> tuple[dict[str, FormerDriver], dict
         entry = ledger.journal.last(operation, row.node, "driver:former")
         if row.status is not NodeStatus.UPDATED or entry is None or entry.outcome is not Outcome.DONE:
             continue
+        later = _changed_later(ledger, operation, row.node)
+        if later is not None:
+            left_out[row.node] = f"{later} has changed its driver since"
+            continue
         record = records.get(row.node)
         if record is not None and record.state is not NodeState.IN_SERVICE:
             left_out[row.node] = why_not_visited(record.state, record.reason, record.operation)
             continue
         former[row.node] = FormerDriver.model_validate(entry.result["former"])
     return former, left_out
+
+
+def _changed_later(ledger: Ledger, operation: str, node: str) -> str | None:
+    """The newest operation that changed this node's driver after `operation` did."""
+    for other in ledger.operations.that_touched(node):
+        if other == operation:
+            return None
+        rows = {row.node: row.status for row in ledger.operations.node_rows(other)}
+        if ledger.operations.get(other).kind in (KIND, BACK) and rows.get(node) is NodeStatus.UPDATED:
+            return other
+    return None
 
 
 def _read_all(

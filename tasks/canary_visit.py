@@ -7,15 +7,23 @@ from typing import NamedTuple
 
 from fleet.canary_settings import CanarySettings
 from fleet.driver_rollout import DriverPlan
-from fleet.driver_target import DriverTarget, FormerDriver
-from fleet.errors import FleetError, LeaseLost, NotDrained, OutcomeUnknown, PreconditionError, Released
+from fleet.driver_target import DriverTarget, FormerDriver, same_release
+from fleet.errors import (
+    DriverBlocked,
+    FleetError,
+    LeaseLost,
+    NotQualified,
+    OutcomeUnknown,
+    PreconditionError,
+    Released,
+)
 from fleet.measures import Phase
 from fleet.model import NodeState
 from fleet.plan import Wave
 from ledger import NodeStatus
 from tasks.acceptance import validate_node
 from tasks.driver import OBSERVED as DRIVER_STEPS
-from tasks.driver import DriverSteps, change_driver, restore_driver
+from tasks.driver import DriverSteps, change_driver, parts_now, restore_driver
 from tasks.measured import measure_phase, measured_with
 from tasks.node import VisitResult, ensure_maintenance, keep_quarantined, yield_node
 from tasks.operations import OperationRun
@@ -24,6 +32,8 @@ from tasks.scheduler import drain_node, return_node, wait_until_empty
 from tasks.visit import Visit
 
 OUTCOME = "driver:outcome"
+_CHANGED = frozenset({"driver:install", "driver:load", "driver:reboot", "restore:begun"})
+_RESTORED = frozenset({"restore:install", "restore:load", "restore:reboot"})
 
 
 class CanaryWork:
@@ -49,7 +59,7 @@ class CanaryWork:
 class BackWork:
     """What the visits on the way back carry: what each node had, and which are measured once more.
 
-    `parent` is the rollout that is undone: its tools measure again.
+    `parent` is the rollout that brought `released`: its tools measure again.
     """
 
     def __init__(
@@ -58,11 +68,13 @@ class BackWork:
         measured: frozenset[str],
         settings: CanarySettings,
         parent: str,
+        released: str,
     ) -> None:
         self.former = former
         self.measured = measured
         self.settings = settings
         self.parent = parent
+        self.released = released
 
 
 def canary_work(run: OperationRun[DriverPlan], wave: Wave, fence: Callable[[Visit], None]) -> CanaryWork:
@@ -101,31 +113,42 @@ def visit_node(visit: Visit, work: CanaryWork, steps: CanarySteps) -> VisitResul
     """
 
     def change() -> None:
+        _check_not_going_back(visit)
         _measure(visit, work.settings, Phase.BEFORE, visit.name in work.measured)
         _change(visit, work.targets[visit.name], steps)
         validate_node(visit)
         _measure(visit, work.settings, Phase.AFTER, visit.name in work.measured)
         work.fence(visit)
 
-    return _visited(visit, steps, change, lambda error: _give_up(visit, steps, error))
+    return _visited(visit, steps, change, lambda error: _give_up(visit, steps, error), _CHANGED)
 
 
 def visit_back(visit: Visit, work: BackWork, steps: CanarySteps) -> VisitResult:
-    """Bring one node back to the driver that it had. Where that fails it is quarantined with the true reason."""
+    """Bring one node back to the driver that it had. Where that fails it is quarantined with the true reason.
+
+    One that somebody has brought to a third release since is left alone.
+    """
 
     def change() -> None:
+        if not _began(visit, _RESTORED):
+            _check_unchanged_since(visit, work)
         restore_driver(visit, steps.driver, work.former[visit.name])
         validate_node(visit)
         if visit.name in work.measured:
             before = measured_with(visit.ledger, work.parent, visit.name)
             measure_phase(visit, Phase.AFTER, work.settings.runs, work.settings, before)
 
-    return _visited(visit, steps, change, lambda error: _quarantine(visit, error))
+    return _visited(visit, steps, change, lambda error: _quarantine(visit, error), _RESTORED)
 
 
 def _visited(
-    visit: Visit, steps: CanarySteps, change: Callable[[], None], give_up: Callable[[FleetError], VisitResult]
+    visit: Visit,
+    steps: CanarySteps,
+    change: Callable[[], None],
+    give_up: Callable[[FleetError], VisitResult],
+    changing: frozenset[str],
 ) -> VisitResult:
+    """The frame of a visit. Until one of the steps `changing` has begun, the node can go back just as it was."""
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
         return keep_quarantined(visit)
     try:
@@ -136,13 +159,15 @@ def _visited(
         ensure_maintenance(visit, "driver")
         change()
         return _return(visit, NodeStatus.UPDATED)
-    except NotDrained as error:
-        return _return(visit, NodeStatus.SKIPPED, error.message)
     except Released:
         return _return(visit, NodeStatus.PENDING)
     except LeaseLost as error:
         return yield_node(visit, error)
     except FleetError as error:
+        blocked = isinstance(error, DriverBlocked)  # it stays out, with its holders named, until somebody ends them
+        as_it_was = isinstance(error, PreconditionError) or not visit.done("drain")
+        if as_it_was and not blocked and not _began(visit, changing):
+            return _return(visit, NodeStatus.SKIPPED, error.message)
         return give_up(error)
     finally:
         visit.close()
@@ -159,9 +184,7 @@ def _measure(visit: Visit, settings: CanarySettings, phase: Phase, wanted: bool)
 
 
 def _change(visit: Visit, target: DriverTarget, steps: CanarySteps) -> None:
-    """Raises what `change_driver` raises, at once on a node that an earlier runner was already putting back."""
-    if visit.last("restore:begun") is not None:
-        raise OutcomeUnknown("its former driver was being put back when the runner died", node=visit.name)
+    """Raises what `change_driver` raises."""
     outcome = change_driver(visit, target, steps.driver)
     if not visit.done(OUTCOME):
         with visit.step(OUTCOME, {"version": outcome.version}) as evidence:
@@ -175,12 +198,23 @@ def _change(visit: Visit, target: DriverTarget, steps: CanarySteps) -> None:
             }
 
 
+def _check_not_going_back(visit: Visit) -> None:
+    """Raises OutcomeUnknown on a node that an earlier runner was already putting back: that goes on."""
+    if visit.last("restore:begun") is not None:
+        raise OutcomeUnknown("its former driver was being put back when the runner died", node=visit.name)
+
+
+def _check_unchanged_since(visit: Visit, work: BackWork) -> None:
+    """Raises NotQualified where the node has neither the release that is taken back nor what it had before."""
+    loaded, former = parts_now(visit).loaded, work.former[visit.name].version or ""
+    if loaded is not None and not same_release(loaded, work.released) and not same_release(loaded, former):
+        raise NotQualified(f"has driver {loaded} now, which is not what {work.parent} brought", node=visit.name)
+
+
 def _give_up(visit: Visit, steps: CanarySteps, error: FleetError) -> VisitResult:
-    """Where nothing was changed the node goes back as it was; else its former driver does, and it has failed."""
-    if isinstance(error, PreconditionError) and not _installed_something(visit):
-        return _return(visit, NodeStatus.SKIPPED, error.message)
-    if not _installed_something(visit) and not visit.done("drain"):
-        return _return(visit, NodeStatus.SKIPPED, error.message)
+    """The former driver is put back and the node has failed; where it was never changed, it is only kept out."""
+    if not _began(visit, _CHANGED):
+        return _quarantine(visit, error)
     began = visit.last("restore:begun")
     why = str(began.intent["why"]) if began is not None else error.message
     if began is None:
@@ -196,9 +230,8 @@ def _give_up(visit: Visit, steps: CanarySteps, error: FleetError) -> VisitResult
     return _return(visit, NodeStatus.FAILED, f"{why}; its former driver is back")
 
 
-def _installed_something(visit: Visit) -> bool:
-    steps = [entry.step for entry in visit.ledger.journal.entries(visit.operation, visit.name)]
-    return any(name in ("driver:install", "driver:load", "driver:reboot", "restore:begun") for name in steps)
+def _began(visit: Visit, steps: frozenset[str]) -> bool:
+    return any(entry.step in steps for entry in visit.ledger.journal.entries(visit.operation, visit.name))
 
 
 def _quarantine(visit: Visit, error: FleetError, before: str = "") -> VisitResult:

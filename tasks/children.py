@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from blocks.fleet import block_name
-from fleet.errors import ConfigurationError
+from fleet.errors import ConfigurationError, PreconditionError
 from fleet.plan import Wave
 from fleet.reasons import ReasonKind
 from ledger import ControlVerb, Operation, OperationState
@@ -13,18 +14,20 @@ from tasks.operations import AnyRun
 from tasks.runs import start_run
 
 _LOOK_SECONDS = 2.0
+_IN_VAIN = frozenset({OperationState.ABORTED, OperationState.FAILED})
 _OVER = frozenset({OperationState.DONE, OperationState.ABORTED, OperationState.FAILED})
 
 
 def run_child(run: AnyRun, wave: Wave, role: str, open_child: Callable[[], Operation], what: str) -> Operation:
-    """Begin the operation that plays `role` for this wave, once, and wait for its end; it may have ended before.
+    """Begin the operation that plays `role` for this wave, and wait for its end; it may have ended before.
 
-    A halted child waits for a person, and so does its parent. What is asked of the parent is asked of the child too.
-    Raises StoppedByRequest, TransientError where the Prefect server does not answer.
+    One that was aborted or failed is replaced. A halted child waits for a person, and so does its parent. What is
+    asked of the parent is asked of the child too. Raises what `open_child` raises, StoppedByRequest, and TransientError
+    where the Prefect server does not answer.
     """
     child = _known(run, wave, role)
-    if child is None:
-        child = open_child()
+    if child is None or child.state in _IN_VAIN:
+        child = _orphan(run) or open_child()
         run.ledger.waves.mark(run.operation, run.token, wave.number, f"{role}:{child.id}")
     _ensure_started(run, child)
     while (now := run.ledger.operations.get(child.id)).state not in _OVER:
@@ -37,10 +40,19 @@ def run_child(run: AnyRun, wave: Wave, role: str, open_child: Callable[[], Opera
 
 
 def child_of(run: AnyRun, wave: Wave, role: str) -> str | None:
-    """The id of the operation that plays `role` for this wave, None where none was begun."""
+    """The id of the newest operation that plays `role` for this wave, None where none was begun."""
     prefix = f"{role}:"
     marks = run.ledger.waves.marks(run.operation, wave.number)
-    return next((mark.removeprefix(prefix) for mark in marks if mark.startswith(prefix)), None)
+    return next((mark.removeprefix(prefix) for mark in reversed(marks) if mark.startswith(prefix)), None)
+
+
+def _orphan(run: AnyRun) -> Operation | None:
+    """A child that was opened by a runner that died before it could say for what; there is at most one."""
+    ledger = run.ledger
+    marks = {mark for wave in run.plan.waves for mark in ledger.waves.marks(run.operation, wave.number)}
+    known = {mark.partition(":")[2] for mark in marks}
+    planned = (one for one in ledger.operations.list(open_only=True) if one.state is OperationState.PLANNED)
+    return next((one for one in planned if one.actor == run.operation and one.id not in known), None)
 
 
 def _known(run: AnyRun, wave: Wave, role: str) -> Operation | None:
@@ -49,8 +61,14 @@ def _known(run: AnyRun, wave: Wave, role: str) -> Operation | None:
 
 
 def _ensure_started(run: AnyRun, child: Operation) -> None:
-    """A child that has a run is the reconciler's to take up again."""
-    if child.state in _OVER or child.flow_run_id is not None:
+    """A child that has a run is the reconciler's to take up again; one that we halted goes on with us."""
+    if child.state in _OVER:
+        return
+    asked = run.ledger.operations.control(child.id)
+    ours = asked is not None and asked.actor == run.operation and asked.verb is ControlVerb.HALT
+    if ours:
+        run.ledger.operations.request(child.id, ControlVerb.RESUME, run.operation, f"{run.operation} goes on")
+    elif child.flow_run_id is not None:
         return
     try:
         flow_run = start_run(block_name(run.fleet.spec().fleet), child)
@@ -68,6 +86,7 @@ def _pass_on(run: AnyRun, child: Operation) -> None:
         return
     asked = run.ledger.operations.control(child.id)
     if asked is None or asked.verb is not verb:
-        run.ledger.operations.request(child.id, verb, run.operation, f"{verb.value} of {run.operation}")
+        with suppress(PreconditionError):  # it is over, or a person aborts it already
+            run.ledger.operations.request(child.id, verb, run.operation, f"{verb.value} of {run.operation}")
     if child.state is OperationState.HALTED or verb is ControlVerb.HALT:
         run.stop_if_asked()

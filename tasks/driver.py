@@ -84,7 +84,7 @@ def restore_driver(visit: Visit, steps: DriverSteps = OBSERVED, former: FormerDr
     """
     former = former or recorded_former(visit)
     if former is None:
-        parts = _parts_now(visit)
+        parts = parts_now(visit)
         return DriverOutcome(False, parts.loaded or "", parts, notes=("nothing was begun on this node",))
     if former.driver is None:
         raise NotQualified(f"there is no way back: {former.why_not}", node=visit.name)
@@ -213,5 +213,6 @@ def _host(visit: Visit) -> DriverHost:
     return DriverHost(patient, visit.name, settings.sudo, settings.probe_seconds)
 
 
-def _parts_now(visit: Visit) -> DriverParts:
+def parts_now(visit: Visit) -> DriverParts:
+    """The releases of the driver's parts as they are on the node."""
     return parts_of(_host(visit).read(("driver",)))

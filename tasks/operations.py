@@ -52,6 +52,10 @@ class BudgetStuck(RolloutHalted):
     """No node of the wave may leave service, and no operation's end would change that."""
 
 
+class CanaryInconclusive(RolloutHalted):
+    """A pool's canary could not be decided: more nodes or more hours are needed."""
+
+
 class RolledBack(RolloutHalted):
     """What the operation had changed was changed back; it is over."""
 
@@ -129,6 +133,7 @@ _KINDS: tuple[tuple[type[RolloutHalted], ReasonKind], ...] = (
     (BreakerTripped, ReasonKind.BREAKER),
     (NotWell, ReasonKind.HEALTH),
     (RolledBack, ReasonKind.HEALTH),
+    (CanaryInconclusive, ReasonKind.HEALTH),
 )
 
 

@@ -18,6 +18,11 @@ def is_over(run: AnyRun, wave: Wave) -> bool:
     return run.ledger.waves.marked(run.operation, wave.number, "judged") is not None
 
 
+def is_changed(run: AnyRun, wave: Wave) -> bool:
+    """Whether every node of the wave was visited; only watching and judging are left."""
+    return run.ledger.waves.marked(run.operation, wave.number, "changed") is not None
+
+
 def has_nodes_in_hand(run: AnyRun) -> bool:
     """Whether an earlier runner took nodes out of service and died: they come before every gate and window."""
     return bool(run.ledger.leases.held_by(run.operation))
@@ -30,8 +35,8 @@ def note(run: AnyRun, wave: Wave, mark: str) -> None:
 
 def hold_for_window(run: AnyRun, wave: Wave) -> None:
     """Wait until the pool's maintenance window is open. Raises StoppedByRequest."""
-    if run.ledger.waves.marked(run.operation, wave.number, "changed") is not None:
-        return  # only watching is left of this wave
+    if is_changed(run, wave):
+        return
     windows = run.plan.policy.pools[wave.pool].waves.windows
     clock = run.fleet.clock
     while True:

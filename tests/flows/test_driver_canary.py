@@ -67,7 +67,8 @@ def test_a_slower_release_is_taken_back_everywhere_and_a_good_one_goes_to_all(si
 
     assert "fail, slower: seen in all_reduce" in kept.reason, kept.reason
     assert "the former driver was put back" in kept.reason
-    assert len(children(site, bad, "measurement")) == 2  # its controls, before and after; none begun twice
+    assert len(children(site, bad, "measurement")) == 3  # its controls: before, after, after the return; none twice
+    assert "the effect went away with the driver" in kept.reason
     record = site.ledger.verdicts.newest(bad)
     assert record is not None
     verdict = CanaryVerdict.from_json(record.verdict_json)
