@@ -8,7 +8,7 @@ WORKERS ?= 2
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: test-flows test-real help setup demo test format clean
+.PHONY: test-flows test-real test-drivers help setup demo test format clean
 
 help:
 	@echo "make demo    a firmware rollout over 32 simulated nodes, in the terminal and in the Prefect UI"
@@ -36,7 +36,7 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect"
-	$(MAKE) --no-print-directory -j 2 test-flows test-real
+	$(MAKE) --no-print-directory -j 3 test-flows test-real test-drivers
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -45,9 +45,12 @@ format: $(READY)
 clean:
 	rm -rf .venv .gpufleet .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build
 
-# What needs a Prefect server mostly waits: two sites side by side.
+# What needs a Prefect server mostly waits: three sites side by side.
 test-flows: $(READY)
 	$(BIN)/python -m pytest -m prefect tests/flows
 
 test-real: $(READY)
 	$(BIN)/python -m pytest -m prefect tests/real
+
+test-drivers: $(READY)
+	$(BIN)/python -m pytest -m prefect tests/drivers

@@ -39,9 +39,6 @@ faults:
   - {nodes: gpu-0013, kind: wrong_reset_ignored, times: 0}
   - {nodes: gpu-0014, kind: clock_1970}
   - {nodes: gpu-0015, kind: update_fails_first_n}
-drivers:
-  "580.65.06": {all_reduce: -0.15}
-  settings: {power_limit_watts: 650, application_clocks_mhz: [2619, 1755]}
 """
 
 

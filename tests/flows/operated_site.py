@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,12 +56,10 @@ POOLS: Mapping[str, int] = {
     "aborted": 4,
     "killed": 2,
     "drained": 2,
-    "measured": 2,
-    "driven": 10,
 }
 """Pool → its nodes; the simulator numbers them in this order."""
 
-BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty", "driven")
+BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty")
 ONE_AT_A_TIME = ("halted", "cancelled", "aborted")
 BEGUN_TOGETHER = ("faulty", "late", "signed", "two", "free", "rejected", "policy", "bundle")
 LATE_SECONDS = 30.0
@@ -126,9 +124,6 @@ class Site:
     @cached_property
     def scheduler(self) -> SharedScheduler:
         return Clients(self.file).scheduler()
-
-    def pools(self) -> list[str]:
-        return list(POOLS)
 
     def nodes(self, pool: str) -> list[str]:
         tree = yaml.safe_load(self.file.read_text())
@@ -306,39 +301,42 @@ def replace_text(file: Path, text: str) -> None:
     new.replace(file)
 
 
-def lay_out_pools(tree: dict[str, dict[str, dict[str, object]]]) -> None:
+def lay_out_pools(
+    tree: dict[str, dict[str, dict[str, object]]],
+    pools: Mapping[str, int] = POOLS,
+    by_policy: Sequence[str] = BY_POLICY,
+) -> None:
     """A pool for every test, with limits that let the nodes of different pools be out together."""
     signers = [{"principal": person, "roles": [role]} for person, role in ROLES.items()]
     signed = {"required": 1, "allowed_signers": "allowed_signers", "signers": signers}
     template = tree["pools"]["train"]
-    names = [pool for pool, count in POOLS.items() for _ in range(count)]
+    names = [pool for pool, count in pools.items() for _ in range(count)]
     for node, pool in zip(tree["nodes"], names, strict=True):
         node["pool"] = pool  # type: ignore[index]
-    gates: dict[str, dict[str, object]] = {pool: {**signed, "required": 0} for pool in BY_POLICY}
+    gates: dict[str, dict[str, object]] = {pool: {**signed, "required": 0} for pool in by_policy}
     gates["two"] = {**signed, "required": 2, "roles": ["operator", "security"]}
     gates["free"] = {"required": 1, "unsigned": True}
     gates["late"] = {**signed, "timeout_seconds": LATE_SECONDS}
-    tree["pools"] = {pool: _pool(pool, template, gates.get(pool, signed)) for pool in POOLS}
+    tree["pools"] = {name: _pool(name, size, template, gates.get(name, signed)) for name, size in pools.items()}
     tree["drain"] = {"checkpoints": {}}
-    tree["canary"] |= {"loss": 0.1, "runs": 2}  # fewer nodes find a large loss
     for rack in tree["racks"].values():
         rack["limit"] = len(names)
 
 
-def _pool(name: str, template: dict[str, object], gate: dict[str, object]) -> dict[str, object]:
+def _pool(name: str, size: int, template: dict[str, object], gate: dict[str, object]) -> dict[str, object]:
     waves = template["waves"]
     assert isinstance(waves, dict)
     # Without production, the pool's order among others plays no part.
     return {
         **template,
         "capacity_floor": 0.75 if name in ONE_AT_A_TIME else 0.0,
-        "rack_limit": POOLS[name],
+        "rack_limit": size,
         "breaker": {"share": 1.0, "window_seconds": 1.0, "floor_nodes": 99},
         "waves": {
             **waves,
-            "canary": 1 if name == "signed" else POOLS[name],
+            "canary": 1 if name == "signed" else size,
             "bake_seconds": 0.2,
-            "failure_budget": POOLS[name],
+            "failure_budget": size,
         },
         "gate": gate,
     }

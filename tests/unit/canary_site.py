@@ -211,6 +211,7 @@ class RolloutSite:
         shutil.copy(_empty_ledger(), folder / "ledger.db")
         self._ledger = Ledger.open(f"sqlite:///{folder}/ledger.db", self.clock, "tester")
         self.rollout = keep_driver_plan(self, self.plan, "eva").id  # type: ignore[arg-type]
+        self.clock.sleep(1.0)
         self.started: list[str] = []
         self.acts: Callable[[str], None] = self.end
         monkeypatch.setattr("tasks.children.start_run", self._start)
