@@ -1,9 +1,9 @@
 """How the `gpufleet` command ends.
 
 0 OK           done, or read completely
-1 FAILED       it was tried and did not work; the ledger is full, read-only or damaged
+1 FAILED       it was tried and did not work; the ledger is full, read-only or damaged; a verdict that fails
 2 USAGE        the command line, the fleet file or a key is wrong, or nothing runs
-3 PROBLEMS     read, but not completely: the problems are listed
+3 PROBLEMS     read, but not completely: the problems are listed; a verdict that is inconclusive
 4 UNREACHABLE  nothing answered, or it asked for patience for too long
 5 CREDENTIALS  the system refused the credentials: do not simply try again
 6 NOT_FOUND    no such node, pool, rack, operation, gate or file, or it is not in the state for that

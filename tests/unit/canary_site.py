@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -12,15 +13,16 @@ import pytest
 from unit.driver_host_fake import NEW, OLD, PLAIN, DriverSite, target
 from unit.ledger_tools import FREE
 from unit.measurement_site import ToolHost
-from unit.site_fakes import SiteClock
+from unit.site_fakes import FakeScheduler, SiteClock
 
+from blocks.scheduler import SharedScheduler
 from fleet.budget import PoolLimits
 from fleet.canary_settings import CanarySettings
 from fleet.config import FleetSpec, parse_fleet
 from fleet.driver_rollout import DriverPlan, DriverReading, plan_driver_rollout
 from fleet.driver_target import FormerDriver
 from fleet.measures import NodeTraits, Phase
-from fleet.model import Node, NodeState
+from fleet.model import Node, NodeState, SchedulerNode
 from fleet.reasons import ReasonKind
 from ledger import Ledger, NodeStatus, Operation, OperationState, Outcome, Runner
 from tasks.canary_planning import keep_driver_plan
@@ -198,6 +200,17 @@ def _empty_ledger() -> Path:
     return file
 
 
+@dataclass
+class IdleScheduler(FakeScheduler):
+    """Every node of the fleet, without work."""
+
+    names: tuple[str, ...] = ()
+
+    def read_nodes(self) -> dict[str, SchedulerNode]:
+        (one,) = super().read_nodes().values()
+        return {name: replace(one, name=name) for name in self.names}
+
+
 class RolloutSite:
     """A fleet of eight nodes and a rollout over them that a runner has taken up; stands in for blocks.fleet.Fleet.
 
@@ -224,6 +237,9 @@ class RolloutSite:
 
     def folder(self) -> Path:
         return self._folder
+
+    def scheduler(self) -> SharedScheduler:
+        return SharedScheduler(IdleScheduler(names=tuple(self.plan.nodes)), self.clock, 0.0)
 
     def sync_inventory(self) -> None:
         racks = self._spec.rack_limits()

@@ -1,4 +1,4 @@
-"""Operations that a rollout begins and waits for: begun once, found again, and stopped and resumed with it."""
+"""Operations that a rollout begins and waits for: begun once, stopped and resumed with it, and judged by its wave."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import pytest
 from unit.canary_site import RolloutSite
 
 from fleet.errors import ConfigurationError, TransientError
+from fleet.measure_record import Measurements
+from fleet.measures import Phase, Sample
 from fleet.reasons import ReasonKind
-from ledger import ControlVerb, Operation, OperationState
+from fleet.sample_json import measurements_to_json
+from ledger import ControlVerb, NodeStatus, Operation, OperationState
+from tasks.canary import wave_samples
 from tasks.children import child_of, run_child
 from tasks.operations import StoppedByRequest
 
@@ -273,3 +277,43 @@ def test_a_server_that_is_away_leaves_the_child_to_the_next_runner(
             parent.go()
     assert parent.go().id == parent.opened[0]
     assert len(parent.opened) == 1
+
+
+def kept_samples(site: RolloutSite, operation: str, node: str, phase: Phase) -> None:
+    sample = Sample(node, "hbm_bandwidth", phase, site.clock.now(), 2900.0, 0)
+    site.write(operation, node, f"measure:{phase.value}", measurements_to_json(Measurements((sample,))))
+
+
+def seen(site: RolloutSite) -> set[tuple[str, Phase]]:
+    return {(one.node, one.phase) for one in wave_samples(site.run(), site.plan.waves[0])}
+
+
+def test_a_measured_node_that_was_not_changed_has_nothing_from_after(site: RolloutSite) -> None:
+    wave = site.plan.waves[0]
+    changed, skipped, *_ = site.plan.cohorts[1].measured
+    for node in (changed, skipped):
+        for phase in Phase:
+            kept_samples(site, site.rollout, node, phase)
+    site.finish(site.rollout, *wave.nodes)
+    site.finish(site.rollout, skipped, status=NodeStatus.SKIPPED)
+    assert seen(site) == {(changed, Phase.BEFORE), (changed, Phase.AFTER), (skipped, Phase.BEFORE)}
+
+
+def test_controls_are_judged_by_what_the_waves_own_children_measured(site: RolloutSite) -> None:
+    control = site.plan.cohorts[1].controls[0]
+    run = site.run()
+    for wave, phase in ((1, Phase.BEFORE), (1, Phase.AFTER), (2, Phase.AFTER)):
+        child = site.open("measurement", site.rollout, (control,)).id
+        site.ledger().waves.mark(site.rollout, run.token, wave, f"controls-{phase.value}:{child}")
+        kept_samples(site, child, control, phase)
+        site.clock.sleep(1.0)
+    kept_samples(site, site.rollout, control, Phase.BEFORE)  # as a node of a later wave
+    assert len(wave_samples(site.run(), site.plan.waves[0])) == 2
+    assert seen(site) == {(control, Phase.BEFORE), (control, Phase.AFTER)}
+
+
+def test_a_measure_that_is_not_judged_is_left_out(site: RolloutSite) -> None:
+    node = site.plan.cohorts[1].measured[0]
+    samples = tuple(Sample(node, name, Phase.BEFORE, site.clock.now(), 1.0) for name in ("all_reduce", "sm_clock"))
+    site.write(site.rollout, node, "measure:before", measurements_to_json(Measurements(samples)))
+    assert [one.measure for one in wave_samples(site.run(), site.plan.waves[0])] == ["all_reduce"]

@@ -1,4 +1,4 @@
-"""The way back: each node's visit, which nodes it is planned for, how it ends, and what a wave is judged by."""
+"""The way back: each node's visit, which nodes it is planned for, and how it ends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from unit.test_drain_jobs import JOB
 from fleet.canary_verdict import CanaryVerdict, Cause, Outcome, Why
 from fleet.driver_target import FormerDriver
 from fleet.errors import PreconditionError, RolloutHalted
-from fleet.measure_record import Measurements
-from fleet.measures import Phase, Sample
+from fleet.measures import Phase
 from fleet.model import NodeState
-from fleet.sample_json import measurements_to_json
 from ledger import NodeStatus, OperationState
-from tasks.canary import go_back, wave_samples
+from tasks.canary import AFTER_RETURN, go_back
 from tasks.canary_planning import (
     check_may_go_back,
     keep_rollback,
@@ -28,6 +26,7 @@ from tasks.canary_planning import (
     read_rollback_plan,
     take_up_rollback,
 )
+from tasks.children import child_of
 from tasks.operations import RolledBack
 
 VERDICT = CanaryVerdict(Outcome.FAIL, Why.SLOWER, "hbm_bandwidth is 5 % lower", Cause(), (), 1, 3, 1.0, 0.01, (), ())
@@ -234,6 +233,11 @@ def test_by_hand_it_is_refused_while_the_rollout_is_open_or_another_way_back_is(
     check_may_go_back(site, site.rollout)  # type: ignore[arg-type]
 
 
+def ways_back(site: RolloutSite) -> list[str]:
+    """The rollbacks that were begun."""
+    return [one for one in site.started if site.ledger().operations.get(one).kind == "driver_rollback"]
+
+
 def ends_with(site: RolloutSite, **failed: NodeStatus) -> Callable[[str], None]:
     """A rollback's runner that brings back all nodes but those of `failed` (named with _ for -)."""
 
@@ -251,11 +255,24 @@ def test_a_failed_verdict_puts_every_node_back_and_the_rollout_is_over(site: Rol
     site.acts = ends_with(site)
     with pytest.raises(RolledBack) as raised:
         go_back(site.run(), wave, VERDICT)
-    (child,) = site.started
+    (child,) = ways_back(site)
     assert f"wave 1: {VERDICT.text}; the former driver was put back by {child}" in raised.value.message
     assert f"({len(wave.nodes)} updated)" in raised.value.message
     assert read_rollback_plan(site.ledger().operations.get(child)).reason == f"wave 1: {VERDICT.text}"
     assert site.ledger().operations.get(child).actor == site.rollout
+
+
+def test_controls_are_measured_once_more_when_every_node_is_back(site: RolloutSite) -> None:
+    wave = site.plan.waves[0]
+    site.updated(*wave.nodes)
+    site.acts = ends_with(site)
+    with pytest.raises(RolledBack):
+        go_back(site.run(), wave, VERDICT)
+    child = child_of(site.run(), wave, AFTER_RETURN)
+    assert child is not None
+    assert site.started == [*ways_back(site), child]
+    rows = site.ledger().operations.node_rows(child)
+    assert {row.node for row in rows} == set(site.plan.cohorts[1].controls)
 
 
 def test_nodes_of_earlier_waves_go_back_too(site: RolloutSite) -> None:
@@ -307,7 +324,7 @@ def test_a_node_that_was_mended_goes_back_when_the_rollout_is_resumed(site: Roll
     site.acts = ends_with(site)
     with pytest.raises(RolledBack):
         go_back(site.run(), wave, VERDICT)
-    assert [row.node for row in site.ledger().operations.node_rows(site.started[-1])] == [bad]
+    assert [row.node for row in site.ledger().operations.node_rows(ways_back(site)[-1])] == [bad]
 
 
 def test_a_measurement_that_a_dead_runner_opened_is_not_taken_for_the_way_back(site: RolloutSite) -> None:
@@ -332,46 +349,7 @@ def test_a_runner_that_died_while_nodes_went_back_is_followed_by_one_that_begins
     site.acts = die
     with pytest.raises(KeyboardInterrupt):
         go_back(site.run(), wave, VERDICT)
+    site.acts = ends_with(site)
     with pytest.raises(RolledBack):
         go_back(site.run(), wave, VERDICT)
-    assert len(site.started) == 1
-
-
-def kept_samples(site: RolloutSite, operation: str, node: str, phase: Phase) -> None:
-    sample = Sample(node, "hbm_bandwidth", phase, site.clock.now(), 2900.0, 0)
-    site.write(operation, node, f"measure:{phase.value}", measurements_to_json(Measurements((sample,))))
-
-
-def seen(site: RolloutSite) -> set[tuple[str, Phase]]:
-    return {(one.node, one.phase) for one in wave_samples(site.run(), site.plan.waves[0])}
-
-
-def test_a_measured_node_that_was_not_changed_has_nothing_from_after(site: RolloutSite) -> None:
-    wave = site.plan.waves[0]
-    changed, skipped, *_ = site.plan.cohorts[1].measured
-    for node in (changed, skipped):
-        for phase in Phase:
-            kept_samples(site, site.rollout, node, phase)
-    site.finish(site.rollout, *wave.nodes)
-    site.finish(site.rollout, skipped, status=NodeStatus.SKIPPED)
-    assert seen(site) == {(changed, Phase.BEFORE), (changed, Phase.AFTER), (skipped, Phase.BEFORE)}
-
-
-def test_controls_are_judged_by_what_the_waves_own_children_measured(site: RolloutSite) -> None:
-    control = site.plan.cohorts[1].controls[0]
-    run = site.run()
-    for wave, phase in ((1, Phase.BEFORE), (1, Phase.AFTER), (2, Phase.AFTER)):
-        child = site.open("measurement", site.rollout, (control,)).id
-        site.ledger().waves.mark(site.rollout, run.token, wave, f"controls-{phase.value}:{child}")
-        kept_samples(site, child, control, phase)
-        site.clock.sleep(1.0)
-    kept_samples(site, site.rollout, control, Phase.BEFORE)  # as a node of a later wave
-    assert len(wave_samples(site.run(), site.plan.waves[0])) == 2
-    assert seen(site) == {(control, Phase.BEFORE), (control, Phase.AFTER)}
-
-
-def test_a_measure_that_is_not_judged_is_left_out(site: RolloutSite) -> None:
-    node = site.plan.cohorts[1].measured[0]
-    samples = tuple(Sample(node, name, Phase.BEFORE, site.clock.now(), 1.0) for name in ("all_reduce", "sm_clock"))
-    site.write(site.rollout, node, "measure:before", measurements_to_json(Measurements(samples)))
-    assert [one.measure for one in wave_samples(site.run(), site.plan.waves[0])] == ["all_reduce"]
+    assert len(ways_back(site)) == 1

@@ -272,7 +272,7 @@ def test_a_change_that_a_job_stops_and_that_is_killed_anywhere_leaves_the_node_a
         unmeasured(site)
         site.begins["driver:stop"] = lambda: job_begins(site)
 
-    for site, result in killed_everywhere(tmp_path, monkeypatch, let_work_in):
+    for site, result in killed_everywhere(tmp_path, monkeypatch, let_work_in, "driver:"):
         assert (result.status, site.serves()) == (NodeStatus.SKIPPED, True), site.folder()
         check_whole(site.gpu_host, OLD)
 
@@ -285,7 +285,7 @@ def test_a_change_that_is_blocked_and_killed_anywhere_leaves_the_former_driver_w
         unmeasured(site)
         site.begins["driver:stop"] = lambda: site.gpu_host.strangers.append(STRANGER)
 
-    for site, result in killed_everywhere(tmp_path, monkeypatch, block):
+    for site, result in killed_everywhere(tmp_path, monkeypatch, block, "driver:"):
         assert (result.status, site.kept_out()) == (NodeStatus.FAILED, True), site.folder()
         assert "pid 9000 (python3) of eva" in result.reason, site.folder()
         check_whole(site.gpu_host, OLD)
