@@ -26,7 +26,7 @@ BUILT_IN = (HBM_BANDWIDTH, HOST_TO_DEVICE, ALL_REDUCE, GEMM)
 
 
 class MeasureSettings(Strict):
-    on: bool = True
+    measured: bool = Field(True, description="false: this benchmark is left out")
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         None, description="the loss that is accepted, 0.02 for 2 %; none: canary.margin"
     )
@@ -97,7 +97,7 @@ class CanarySettings(Strict):
     def margined(self, measure: Measure) -> Measure | None:
         """The measure with this fleet's margin; None where it is switched off."""
         own = self.measures.get(measure.name, MeasureSettings())
-        if not own.on:
+        if not own.measured:
             return None
         margin = self.margin if measure.kind is not MeasureKind.COUNT else measure.margin
         margin = margin if own.margin is None else own.margin

@@ -34,7 +34,9 @@ class WaveCohorts(Strict):
 
 def without(settings: CanarySettings, names: Sequence[str]) -> CanarySettings:
     """The settings with these benchmarks switched off."""
-    off = {name: settings.measures.get(name, MeasureSettings()).model_copy(update={"on": False}) for name in names}
+    off = {
+        name: settings.measures.get(name, MeasureSettings()).model_copy(update={"measured": False}) for name in names
+    }
     return settings.model_copy(update={"measures": {**settings.measures, **off}})
 
 

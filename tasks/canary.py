@@ -53,12 +53,12 @@ def measure_controls(run: CanaryRun, wave: Wave, role: str) -> None:
     phase = Phase.BEFORE if role == BEFORE_CHANGE else Phase.AFTER
     before = None if role == BEFORE_CHANGE else child_of(run, wave, BEFORE_CHANGE)
 
-    def open_child() -> Operation:
+    def open_child(actor: str) -> Operation:
         reason, settings = f"{role} of {run.operation} wave {wave.number}", run.plan.measuring()
         plan = make_measurement_plan(
             run.fleet, names, phase, settings.runs, reason, run.operation, run.plan.seed, before, settings
         )
-        return keep_measurement(run.fleet, plan, run.operation)
+        return keep_measurement(run.fleet, plan, actor)
 
     try:
         run_child(run, wave, role, open_child, f"its controls are measured ({phase.value})")
@@ -156,43 +156,55 @@ def go_back(run: CanaryRun, wave: Wave, verdict: CanaryVerdict) -> None:
     StoppedByRequest before.
     """
 
-    def open_child() -> Operation:
+    def open_child(actor: str) -> Operation:
         plan = make_rollback_plan(run.fleet, run.operation, f"wave {wave.number}: {verdict.text}")
-        return keep_rollback(run.fleet, plan, run.operation)
+        return keep_rollback(run.fleet, plan, actor)
 
     said = f"wave {wave.number}: {verdict.text}"
     try:
-        child = run_child(run, wave, ROLLBACK, open_child, "the former driver is put back")
+        child = run_child(
+            run, wave, ROLLBACK, open_child, "the former driver is put back", lambda: bool(_still_changed(run))
+        )
     except LeaseLost:
         raise
     except PreconditionError as error:
         raise RolloutHalted(f"{said}; no driver could be put back: {error.message}", operation=run.operation) from error
-    left = _still_changed(run, child)
+    left = _still_changed(run)
     if left:
         named = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
         raise RolloutHalted(
             f"{said}; {child.id} ended {child.state.value}, and {named} still have {run.plan.to}: mend them, then "
-            f"`gpufleet rollback {run.operation}` or `gpufleet resume {run.operation}`",
+            f"`gpufleet resume {run.operation}`",
             operation=run.operation,
         )
     measure_controls(run, wave, AFTER_RETURN)
-    returned = judge_return(run, wave, verdict, child.id)
+    returned = judge_return(run, wave, verdict)
     gone = f"; {returned.text}" if returned is not None else ""
     back = f"the former driver was put back by {child.id} ({_rows(run, child)})"
     raise RolledBack(f"{said}; {back}{gone}", operation=run.operation)
 
 
-def _still_changed(run: CanaryRun, child: Operation) -> list[str]:
-    """Nodes that this operation changed and the rollback did not bring back."""
-    changed = {row.node for row in run.ledger.operations.node_rows(run.operation) if row.status is NodeStatus.UPDATED}
-    rows = run.ledger.operations.node_rows(child.id)
-    return sorted(changed - {row.node for row in rows if row.status is NodeStatus.UPDATED})
+def _still_changed(run: CanaryRun) -> list[str]:
+    """Nodes that this operation changed and none of its rollbacks brought back."""
+    back = {node for child in _ways_back(run) for node in _updated(run, child)}
+    return sorted(_updated(run, run.operation) - back)
 
 
-def judge_return(run: CanaryRun, wave: Wave, verdict: CanaryVerdict, child: str) -> ReturnVerdict | None:
+def _ways_back(run: CanaryRun) -> list[str]:
+    """The rollbacks that this operation began, oldest first; a second one is for nodes that the first did not reach."""
+    marks = [mark for wave in run.plan.waves for mark in run.ledger.waves.marks(run.operation, wave.number)]
+    return [mark.partition(":")[2] for mark in marks if mark.startswith(f"{ROLLBACK}:")]
+
+
+def _updated(run: CanaryRun, operation: str) -> set[str]:
+    return {row.node for row in run.ledger.operations.node_rows(operation) if row.status is NodeStatus.UPDATED}
+
+
+def judge_return(run: CanaryRun, wave: Wave, verdict: CanaryVerdict) -> ReturnVerdict | None:
     """Whether the loss went away with the driver; None where nothing was measured on the way back."""
     measured = set(run.plan.cohorts[wave.number].measured)
-    returned = [one for one in measured_samples(run.ledger, child) if one.node in measured]
+    taken = [one for child in _ways_back(run) for one in measured_samples(run.ledger, child)]
+    returned = [one for one in taken if one.node in measured]
     controls = child_of(run, wave, AFTER_RETURN)
     returned += () if controls is None else measured_samples(run.ledger, controls)
     record = run.ledger.verdicts.newest(run.operation, wave.number)

@@ -48,8 +48,9 @@ def newest_verdicts(records: tuple[VerdictRecord, ...]) -> tuple[VerdictRecord, 
 def returned(run: OperationRun[DriverPlan], record: VerdictRecord) -> ReturnVerdict | None:
     """The verdict on the way back, where one was gone because of this wave."""
     wave = next(wave for wave in run.plan.waves if wave.number == record.wave)
-    child = child_of(run, wave, ROLLBACK)
-    return None if child is None else judge_return(run, wave, CanaryVerdict.from_json(record.verdict_json), child)
+    if child_of(run, wave, ROLLBACK) is None:
+        return None
+    return judge_return(run, wave, CanaryVerdict.from_json(record.verdict_json))
 
 
 def about(

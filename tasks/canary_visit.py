@@ -33,7 +33,7 @@ from tasks.visit import Visit
 
 OUTCOME = "driver:outcome"
 _CHANGED = frozenset({"driver:install", "driver:load", "driver:reboot", "restore:begun"})
-_RESTORED = frozenset({"restore:install", "restore:load", "restore:reboot"})
+_RESTORED = frozenset({"restore:mask", "restore:install", "restore:load", "restore:reboot"})
 
 
 class CanaryWork:

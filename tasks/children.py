@@ -18,16 +18,25 @@ _IN_VAIN = frozenset({OperationState.ABORTED, OperationState.FAILED})
 _OVER = frozenset({OperationState.DONE, OperationState.ABORTED, OperationState.FAILED})
 
 
-def run_child(run: AnyRun, wave: Wave, role: str, open_child: Callable[[], Operation], what: str) -> Operation:
+def run_child(
+    run: AnyRun,
+    wave: Wave,
+    role: str,
+    open_child: Callable[[str], Operation],
+    what: str,
+    renew: Callable[[], bool] = lambda: False,
+) -> Operation:
     """Begin the operation that plays `role` for this wave, and wait for its end; it may have ended before.
 
-    One that was aborted or failed is replaced. A halted child waits for a person, and so does its parent. What is
+    `open_child` is given the actor to open it as. One that was aborted or failed is replaced, and one that is done
+    where `renew` says that it was not enough. A halted child waits for a person, and so does its parent. What is
     asked of the parent is asked of the child too. Raises what `open_child` raises, StoppedByRequest, and TransientError
     where the Prefect server does not answer.
     """
     child = _known(run, wave, role)
-    if child is None or child.state in _IN_VAIN:
-        child = _orphan(run) or open_child()
+    if child is None or child.state in _IN_VAIN or (child.state in _OVER and renew()):
+        actor = f"{run.operation} wave {wave.number} {role}"
+        child = _orphan(run, wave, actor) or open_child(actor)
         run.ledger.waves.mark(run.operation, run.token, wave.number, f"{role}:{child.id}")
     _ensure_started(run, child)
     while (now := run.ledger.operations.get(child.id)).state not in _OVER:
@@ -46,13 +55,11 @@ def child_of(run: AnyRun, wave: Wave, role: str) -> str | None:
     return next((mark.removeprefix(prefix) for mark in reversed(marks) if mark.startswith(prefix)), None)
 
 
-def _orphan(run: AnyRun) -> Operation | None:
-    """A child that was opened by a runner that died before it could say for what; there is at most one."""
-    ledger = run.ledger
-    marks = {mark for wave in run.plan.waves for mark in ledger.waves.marks(run.operation, wave.number)}
-    known = {mark.partition(":")[2] for mark in marks}
-    planned = (one for one in ledger.operations.list(open_only=True) if one.state is OperationState.PLANNED)
-    return next((one for one in planned if one.actor == run.operation and one.id not in known), None)
+def _orphan(run: AnyRun, wave: Wave, actor: str) -> Operation | None:
+    """A child that was opened for this very role by a runner that died before it could write that down."""
+    known = {mark.partition(":")[2] for mark in run.ledger.waves.marks(run.operation, wave.number)}
+    planned = (one for one in run.ledger.operations.list(open_only=True) if one.state is OperationState.PLANNED)
+    return next((one for one in planned if one.actor == actor and one.id not in known), None)
 
 
 def _known(run: AnyRun, wave: Wave, role: str) -> Operation | None:
@@ -67,7 +74,10 @@ def _ensure_started(run: AnyRun, child: Operation) -> None:
     asked = run.ledger.operations.control(child.id)
     ours = asked is not None and asked.actor == run.operation and asked.verb is ControlVerb.HALT
     if ours:
-        run.ledger.operations.request(child.id, ControlVerb.RESUME, run.operation, f"{run.operation} goes on")
+        try:
+            run.ledger.operations.request(child.id, ControlVerb.RESUME, run.operation, f"{run.operation} goes on")
+        except PreconditionError:  # it ended meanwhile, or a person aborts it
+            return
     elif child.flow_run_id is not None:
         return
     try:

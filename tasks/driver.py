@@ -123,9 +123,11 @@ def read_driver_target(
 
 
 def _begun(visit: Visit) -> bool:
-    """Whether an earlier run began to change the node, and did not put it back."""
-    begun, back = visit.last("driver:mask"), visit.last("driver:put_back")
-    return begun is not None and (back is None or back.id < begun.id)
+    """Whether an earlier run began to change the node, and did not come to its last step, forwards or back."""
+    begun, over = visit.last("driver:mask"), visit.last("driver:unmask")
+    if begun is None:
+        return False
+    return over is None or over.outcome is not Outcome.DONE or over.id < begun.id
 
 
 def _converge(work: DriverWork, steps: DriverSteps) -> DriverOutcome:

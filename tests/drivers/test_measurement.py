@@ -42,7 +42,7 @@ def test_nodes_are_measured_and_given_back_though_the_process_is_killed_while_it
     site.reconcile()
 
     site.wait_until(operation, OperationState.DONE, seconds=240)
-    assert site.with_status(operation, NodeStatus.UNCHANGED) == nodes
+    assert sorted(site.with_status(operation, NodeStatus.UNCHANGED)) == nodes
     for node in nodes:
         tries = [entry for entry in site.ledger.journal.entries(operation, node) if entry.step == "measure:before"]
         assert [entry.outcome for entry in tries] == [None, Outcome.DONE]

@@ -280,7 +280,6 @@ def test_a_change_that_a_job_stops_and_that_is_killed_anywhere_leaves_the_node_a
 def test_a_change_that_is_blocked_and_killed_anywhere_leaves_the_former_driver_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Fails: a runner that dies while it puts services back is followed by one whose checks stop it before it does.
     def block(site: CanarySite) -> None:
         unmeasured(site)
         site.begins["driver:stop"] = lambda: site.gpu_host.strangers.append(STRANGER)

@@ -128,7 +128,7 @@ def test_a_larger_cohort_finds_a_smaller_loss(made: DriverPlan) -> None:
 def test_gemm_is_not_compared_across_cuda_versions_and_the_plan_says_so(made: DriverPlan) -> None:
     assert made.unmeasured == ("gemm",)
     assert "gemm" not in {measure.name for measure in made.measures()}
-    assert made.measuring().measures["gemm"].on is False
+    assert made.measuring().measures["gemm"].measured is False
     assert any(note.startswith("not measured: gemm") for note in made.notes)
 
 
@@ -146,8 +146,7 @@ def test_gemm_is_compared_where_the_fleet_file_allows_another_tool() -> None:
 
 
 def test_a_benchmark_that_the_fleet_file_switches_off_is_not_planned() -> None:
-    # Fails: YAML reads the key `on` as true, so the fleet file cannot say what docs/measures.md shows.
-    made = plan(spec_of({"train": 2}, "canary: {measures: {host_to_device: {on: false}}}\n"))
+    made = plan(spec_of({"train": 2}, "canary: {measures: {host_to_device: {measured: false}}}\n"))
     assert {measure.name for measure in made.measures()} == {"hbm_bandwidth", "all_reduce"}
 
 

@@ -54,7 +54,7 @@ def test_a_change_of_the_cuda_version_leaves_gemm_out_unless_the_settings_say_ot
 
 
 def test_a_measure_is_switched_off_and_another_gets_a_margin() -> None:
-    settings = _settings(measures={"gemm": {"on": False}, "hbm_bandwidth": {"margin": 0.03}}, margin=0.025)
+    settings = _settings(measures={"gemm": {"measured": False}, "hbm_bandwidth": {"margin": 0.03}}, margin=0.025)
     measures = {measure.name: measure for measure in benchmark_measures(settings, 8)}
     assert GEMM.name not in measures
     assert measures[HBM_BANDWIDTH.name].margin == 0.03
@@ -62,7 +62,7 @@ def test_a_measure_is_switched_off_and_another_gets_a_margin() -> None:
 
 
 def test_a_slip_of_the_pen_in_a_measures_name_is_found() -> None:
-    settings = _settings(measures={"gem": {"on": False}, "sm_clock": {}})
+    settings = _settings(measures={"gem": {"measured": False}, "sm_clock": {}})
     assert settings.unknown_measures(("sm_clock",)) == ("gem",)
 
 
