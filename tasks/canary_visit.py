@@ -166,7 +166,7 @@ def _visited(
     except FleetError as error:
         blocked = isinstance(error, DriverBlocked)  # it stays out, with its holders named, until somebody ends them
         as_it_was = isinstance(error, PreconditionError) or not visit.done("drain")
-        if as_it_was and not blocked and not _began(visit, changing):
+        if as_it_was and not blocked and not _began(visit, changing - _refused(error, changing)):
             return _return(visit, NodeStatus.SKIPPED, error.message)
         return give_up(error)
     finally:
@@ -228,6 +228,11 @@ def _give_up(visit: Visit, steps: CanarySteps, error: FleetError) -> VisitResult
     except FleetError as second:
         return _quarantine(visit, second, f"{why}; and its former driver could not be put back: ")
     return _return(visit, NodeStatus.FAILED, f"{why}; its former driver is back")
+
+
+def _refused(error: FleetError, changing: frozenset[str]) -> frozenset[str]:
+    """An install that the package manager refused has changed nothing, and `change_driver` has put the rest back."""
+    return frozenset({"driver:install"}) & changing if isinstance(error, NotQualified) else frozenset()
 
 
 def _began(visit: Visit, steps: frozenset[str]) -> bool:

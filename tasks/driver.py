@@ -166,6 +166,8 @@ def _put_back(work: DriverWork) -> None:
         loaded = work.read("driver").driver.modules or frozenset()
         missing = [module for module in reversed(work.former.modules) if module not in loaded]
         evidence["refused"] = [module for module in missing if work.host.load(module).code]
+    if work.packages is not None and work.former.held:
+        work.packages.hold(work.former.held)  # an install that was refused had lifted them
     ensure_settings(work)
     start_holders(work)
     unmask_upgrades(work)

@@ -142,6 +142,17 @@ def test_an_install_that_fails_goes_back_on_this_node_and_says_why(site: CanaryS
     check_whole(site.gpu_host, OLD)
 
 
+def test_an_install_that_is_refused_gives_the_node_back_with_its_holds(site: CanarySite) -> None:
+    package = next(iter(site.gpu_host.packages))
+    site.gpu_host.held = {package}
+    site.gpu_host.install_fault = "E: Failed to fetch file:/x/driver.deb  Hash Sum mismatch"
+    result = site.change()
+    assert result.status is NodeStatus.SKIPPED
+    assert "not what its digest says" in result.reason
+    assert (site.serves(), site.fenced, site.gpu_host.held) == (True, [], {package})
+    check_whole(site.gpu_host, OLD)
+
+
 def test_a_driver_that_does_not_load_goes_back_on_this_node(site: CanarySite) -> None:
     site.gpu_host.load_fault = REFUSED
     result = site.change()
