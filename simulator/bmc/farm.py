@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -107,7 +108,8 @@ class BmcFarm:
             listener.server.close()
             listener.server = None
         for transport in listener.connections:
-            transport.abort()
+            with suppress(AttributeError):  # CPython 3.11 raises it for a TLS connection that is just gone
+                transport.abort()
         listener.connections.clear()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -150,7 +150,7 @@ def test_what_is_run_on_the_nodes_is_part_of_the_digest() -> None:
 
 
 def test_measures_that_are_switched_off_make_it_shorter() -> None:
-    off = CanarySettings.model_validate({"measures": {"gemm": {"on": False}}})
+    off = CanarySettings.model_validate({"measures": {"gemm": {"measured": False}}})
     spec = fleet()
     (short, _), (long, _) = plan_measurement(spec, drained(spec), ASKED, off).waves, plan(spec).waves
     assert short.expected_seconds < long.expected_seconds

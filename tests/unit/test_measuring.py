@@ -23,10 +23,10 @@ IDLE, CAPPED = "0x0000000000000001", "0x0000000000000004"
 H2D = "host_to_device_memcpy_ce"
 ALL: Mapping[str, object] = {}
 ONLY_HBM: Mapping[str, object] = {
-    "measures": {name: {"on": False} for name in ("host_to_device", "all_reduce", "gemm")}
+    "measures": {name: {"measured": False} for name in ("host_to_device", "all_reduce", "gemm")}
 }
 ONLY_GEMM: Mapping[str, object] = {
-    "measures": {name: {"on": False} for name in ("host_to_device", "all_reduce", "hbm_bandwidth")}
+    "measures": {name: {"measured": False} for name in ("host_to_device", "all_reduce", "hbm_bandwidth")}
 }
 
 Answer = Finished | Exception
