@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
-WORKERS ?= 2
+WORKERS ?= 3
 APT := tests/real/test_driver_apt.py
 
 # The first Python that is new enough; empty where there is none.

@@ -150,7 +150,7 @@ def test_a_whole_rollout_stops_jobs_only_at_their_checkpoints_and_leaves_no_fenc
 
             def all_ended() -> bool:
                 for pending in site.slurm("squeue", "-h", "-t", "PD", "-o", "%i").split():
-                    site.slurm("scontrol", "update", f"job={pending}", "starttime=now")
+                    site.start_now(pending)
                 return len(site.truth().jobs_ended) == JOBS
 
             site.wait("all jobs ended", all_ended, 300)

@@ -170,7 +170,7 @@ def test_jobs_that_are_requeued_or_lose_their_node_begin_at_their_newest_checkpo
 
         def all_ended() -> bool:
             for pending in site.slurm("squeue", "-h", "-t", "PD", "-o", "%i").split():
-                site.slurm("scontrol", "update", f"job={pending}", "starttime=now")
+                site.start_now(pending)
             return len(site.truth().jobs_ended) == JOBS
 
         site.wait("all jobs ended", all_ended, 200)
