@@ -3,7 +3,6 @@
 BIN := .venv/bin
 READY := .venv/.ready
 WORKERS ?= 3
-APT := tests/real/test_driver_apt.py
 
 # The first Python that is new enough; empty where there is none.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -36,7 +35,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect" --ignore $(APT)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect"
 	$(MAKE) --no-print-directory -j 3 test-flows test-real test-drivers
 
 format: $(READY)
@@ -54,4 +53,4 @@ test-real: $(READY)
 	$(BIN)/python -m pytest -m prefect tests/real
 
 test-drivers: $(READY)
-	$(BIN)/python -m pytest tests/drivers $(APT)
+	$(BIN)/python -m pytest -m prefect tests/drivers
