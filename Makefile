@@ -35,7 +35,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not prefect"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not prefect"
 	$(MAKE) --no-print-directory -j 3 test-flows test-real test-drivers
 
 format: $(READY)
