@@ -9,8 +9,6 @@ import pytest
 
 from fleet.driver_faults import LoadFault, load_cause, nvidia_lines
 
-CORPUS = Path("/work/shared/corpus")
-
 
 @pytest.mark.parametrize(
     ("text", "fault", "reboot"),
@@ -74,7 +72,6 @@ def test_no_text_makes_it_fail() -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.skipif(not CORPUS.exists(), reason="no shared corpus here")
 @pytest.mark.parametrize(
     ("file", "fault"),
     [
@@ -85,5 +82,5 @@ def test_no_text_makes_it_fail() -> None:
         ("bugs/01_driver_in_use_stuck.md", "in_use"),
     ],
 )
-def test_reports_of_others_have_their_cause(file: str, fault: str) -> None:
-    assert load_cause([(CORPUS / file).read_text(errors="replace")]).fault is LoadFault(fault)
+def test_reports_of_others_have_their_cause(shared: Path, file: str, fault: str) -> None:
+    assert load_cause([(shared / "corpus" / file).read_text(errors="replace")]).fault is LoadFault(fault)
