@@ -44,7 +44,7 @@ _MEASURED_SHARE = 0.5  # of a pool; the others are controls
 
 
 @dataclass(frozen=True, slots=True)
-class DriverReading:
+class NodeDriverReading:
     """What was read of a node for a plan. `fault`: why it is not visited, None where it may be.
 
     `current` is the release that is loaded, `target` how it gets the wanted one (None: it has it, or a fault).
@@ -54,7 +54,6 @@ class DriverReading:
     current: str | None = None
     target: DriverTarget | None = None
     busy: bool = True
-    notes: tuple[str, ...] = ()
     fault: str | None = None
 
 
@@ -113,7 +112,7 @@ def plan_driver_rollout(
     spec: FleetSpec,
     pools: tuple[str, ...],
     to: str,
-    readings: Mapping[str, DriverReading],
+    readings: Mapping[str, NodeDriverReading],
     now: datetime,
     seed: int,
     jobs: Sequence[RunningJob] = (),
@@ -168,7 +167,7 @@ def plan_driver_rollout(
         size=size,
         cohorts=cohorts,
         traits={name: one for name, one in traits.items() if name in nodes or name in serving},
-        notes=tuple(dict.fromkeys((*_notes(unmeasured), *(n for name in nodes for n in readings[name].notes)))),
+        notes=_notes(unmeasured),
         expected_end=_expected_end(made, max(opens.values(), default=now), spec.canary),
     )
 
@@ -201,7 +200,7 @@ def _notes(unmeasured: Sequence[str]) -> tuple[str, ...]:
 
 
 def _sort(
-    chosen: Sequence[Node], to: str, readings: Mapping[str, DriverReading]
+    chosen: Sequence[Node], to: str, readings: Mapping[str, NodeDriverReading]
 ) -> tuple[dict[str, NodePlan], tuple[str, ...], dict[str, str]]:
     """(nodes to change, nodes that have the release, nodes left out with their reason)."""
     nodes: dict[str, NodePlan] = {}
@@ -238,7 +237,7 @@ def _with_canary(pools: Mapping[str, Pool], size: CanarySize, sizes: Mapping[str
     return found
 
 
-def _candidate(node: Node, plan: NodePlan, reading: DriverReading, spec: FleetSpec) -> Candidate:
+def _candidate(node: Node, plan: NodePlan, reading: NodeDriverReading, spec: FleetSpec) -> Candidate:
     drivers = spec.drivers
     seconds = _INSTALL_SECONDS + drivers.expected_boot_seconds + 2 * measuring_seconds(spec.canary)
     return Candidate(
@@ -256,7 +255,7 @@ def _candidate(node: Node, plan: NodePlan, reading: DriverReading, spec: FleetSp
 
 
 def _targets(
-    nodes: Mapping[str, NodePlan], readings: Mapping[str, DriverReading]
+    nodes: Mapping[str, NodePlan], readings: Mapping[str, NodeDriverReading]
 ) -> tuple[dict[str, DriverTarget], dict[str, str]]:
     targets: dict[str, DriverTarget] = {}
     target_of: dict[str, str] = {}

@@ -15,7 +15,7 @@ from blocks.scheduler import SchedulerLook
 from fleet.canonical import digest
 from fleet.driver_names import installed_version
 from fleet.driver_rollback import RollbackPlan, plan_rollback
-from fleet.driver_rollout import DriverPlan, DriverReading, plan_driver_rollout
+from fleet.driver_rollout import DriverPlan, NodeDriverReading, plan_driver_rollout
 from fleet.driver_target import FormerDriver, same_release
 from fleet.drivers import parse_driver
 from fleet.errors import ConfigurationError, FleetError, PreconditionError
@@ -187,14 +187,14 @@ def _changed_later(ledger: Ledger, operation: str, node: str) -> str | None:
 
 def _read_all(
     fleet: Fleet, nodes: tuple[Node, ...], to: str, progress: Callable[[int], None]
-) -> dict[str, DriverReading]:
+) -> dict[str, NodeDriverReading]:
     look = fleet.scheduler().look()
     records = {record.name: record for record in fleet.ledger().inventory.nodes()}
 
-    def read(node: Node) -> tuple[str, DriverReading]:
+    def read(node: Node) -> tuple[str, NodeDriverReading]:
         return node.name, _read(fleet, node, records, look, to)
 
-    readings: dict[str, DriverReading] = {}
+    readings: dict[str, NodeDriverReading] = {}
     with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as executor:
         for name, reading in executor.map(read, nodes):
             readings[name] = reading
@@ -202,12 +202,14 @@ def _read_all(
     return readings
 
 
-def _read(fleet: Fleet, node: Node, records: Mapping[str, NodeRecord], look: SchedulerLook, to: str) -> DriverReading:
+def _read(
+    fleet: Fleet, node: Node, records: Mapping[str, NodeRecord], look: SchedulerLook, to: str
+) -> NodeDriverReading:
     record = records.get(node.name)
     traits = _traits(fleet, node, record)
     why = _why_left_out(fleet, node, record, look)
     if why is not None:
-        return DriverReading(traits, fault=why)
+        return NodeDriverReading(traits, fault=why)
     busy = bool(look.jobs.get(node.name))
     settings = fleet.spec().drivers
     try:
@@ -215,10 +217,10 @@ def _read(fleet: Fleet, node: Node, records: Mapping[str, NodeRecord], look: Sch
             host = DriverHost(raw, node.name, settings.sudo, settings.probe_seconds)
             current = installed_version(host.read(SECTIONS))
             if same_release(current, to) is True:
-                return DriverReading(traits, current, None, busy)
-            return DriverReading(traits, current, read_driver_target(host, node.name, to), busy)
+                return NodeDriverReading(traits, current, None, busy)
+            return NodeDriverReading(traits, current, read_driver_target(host, node.name, to), busy)
     except FleetError as error:
-        return DriverReading(traits, fault=error.message)
+        return NodeDriverReading(traits, fault=error.message)
 
 
 def _why_left_out(fleet: Fleet, node: Node, record: NodeRecord | None, look: SchedulerLook) -> str | None:

@@ -19,7 +19,7 @@ from blocks.scheduler import SharedScheduler
 from fleet.budget import PoolLimits
 from fleet.canary_settings import CanarySettings
 from fleet.config import FleetSpec, parse_fleet
-from fleet.driver_rollout import DriverPlan, DriverReading, plan_driver_rollout
+from fleet.driver_rollout import DriverPlan, NodeDriverReading, plan_driver_rollout
 from fleet.driver_target import FormerDriver
 from fleet.measures import NodeTraits, Phase
 from fleet.model import Node, NodeState, SchedulerNode
@@ -179,10 +179,10 @@ def spec_of(pools: Mapping[str, int], more: str = "", production: bool = True) -
     return parse_fleet(text, "fleet.yaml")
 
 
-def reading_of(node: Node, current: str = OLD, age: float | None = 400.0) -> DriverReading:
+def reading_of(node: Node, current: str = OLD, age: float | None = 400.0) -> NodeDriverReading:
     """A node that runs `current` and can have NEW."""
     traits = NodeTraits(node.name, node.model, node.rack, "25.1", age)
-    return DriverReading(traits, current, None if current == NEW else target(), busy=False)
+    return NodeDriverReading(traits, current, None if current == NEW else target(), busy=False)
 
 
 @cache

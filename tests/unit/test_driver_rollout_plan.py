@@ -13,7 +13,7 @@ from unit.site_fakes import SiteClock
 from fleet.config import FleetSpec
 from fleet.driver_describe import COHORT_COLUMNS, cohort_rows, describe_driver_plan
 from fleet.driver_rollback import describe_rollback, plan_rollback
-from fleet.driver_rollout import DriverPlan, DriverReading, check_driver_unchanged, plan_driver_rollout
+from fleet.driver_rollout import DriverPlan, NodeDriverReading, check_driver_unchanged, plan_driver_rollout
 from fleet.driver_target import FormerDriver
 from fleet.errors import ConfigurationError, PlanChanged
 
@@ -22,7 +22,7 @@ POOLS = {"dev": 8, "train": 40}
 
 
 def plan(
-    spec: FleetSpec, to: str = NEW, seed: int = 7, readings: Mapping[str, DriverReading] | None = None
+    spec: FleetSpec, to: str = NEW, seed: int = 7, readings: Mapping[str, NodeDriverReading] | None = None
 ) -> DriverPlan:
     """Over every pool; nodes that `readings` does not name run OLD and can have NEW."""
     found = {node.name: reading_of(node) for node in spec.inventory()} | dict(readings or {})
@@ -39,7 +39,7 @@ def made(spec: FleetSpec) -> DriverPlan:
     return plan(spec)
 
 
-def named(spec: FleetSpec, name: str, **changed: object) -> DriverReading:
+def named(spec: FleetSpec, name: str, **changed: object) -> NodeDriverReading:
     node = next(node for node in spec.inventory() if node.name == name)
     values = {"current": OLD, "age": 400.0} | changed
     return reading_of(node, **values)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_nodes_that_have_the_release_already_may_be_controls() -> None:
 
 
 def test_nodes_that_cannot_be_visited_are_left_out_with_their_reason(spec: FleetSpec) -> None:
-    fault = DriverReading(named(spec, "train-01").traits, fault="down in the scheduler: no power")
+    fault = NodeDriverReading(named(spec, "train-01").traits, fault="down in the scheduler: no power")
     found = {node.name: reading_of(node) for node in spec.inventory() if node.name != "train-02"}
     made = plan_driver_rollout(spec, tuple(spec.pools), NEW, found | {"train-01": fault}, NOW, 7)
     assert made.left_out == {"train-01": "down in the scheduler: no power", "train-02": "was not read"}
@@ -105,7 +105,7 @@ def test_a_pool_of_two_nodes_is_planned_and_says_that_its_verdict_decides_nothin
 
 def test_a_wave_without_any_other_node_says_that_it_has_no_control() -> None:
     one = spec_of({"train": 2})
-    fault = {"train-01": DriverReading(named(one, "train-01").traits, fault="no power")}
+    fault = {"train-01": NodeDriverReading(named(one, "train-01").traits, fault="no power")}
     made = plan(one, readings=fault)
     assert made.cohorts[1].controls == ()
     assert "no node of pool train is left to be a control" in made.cohorts[1].notes
@@ -228,7 +228,7 @@ def test_the_expected_end_counts_every_bake_and_no_waiting(made: DriverPlan) -> 
 
 
 def test_what_people_approve_names_sizes_errors_and_who_is_left_out(spec: FleetSpec) -> None:
-    fault = DriverReading(named(spec, "train-01").traits, fault="no power")
+    fault = NodeDriverReading(named(spec, "train-01").traits, fault="no power")
     made = plan(spec, readings={"train-01": fault})
     text = describe_driver_plan(made, "drv-1")
     assert f"driver {NEW}: 47 nodes to change, 0 already there, 1 left out" in text
