@@ -71,6 +71,7 @@ def read_node(name: str, tree: JsonObject, busy: bool) -> SchedulerNode:
         reason_by=_annotation(tree, REASON_BY) if ours else None,
         reason_at=_annotation(tree, REASON_AT) if ours else None,
         gpus=_gpus(tree),
+        registered=text_at(tree, "status", "nodeInfo", "bootID"),
     )
 
 

@@ -164,6 +164,8 @@ class SchedulerNode:
 
     `cordoned` is Slurm's DRAIN flag. `reason` is kept letter by letter, as is who set it and when
     (the scheduler's text). `flags` holds every state word, upper case. `features` are the words that jobs can ask for.
+    `registered` is what changes when the node's daemon starts and tells the scheduler of itself (Slurm's
+    SlurmdStartTime, Kubernetes' boot id), compared for equality only; None where it is not told.
     """
 
     name: str
@@ -175,6 +177,7 @@ class SchedulerNode:
     reason_at: str | None
     gpus: int | None
     features: frozenset[str] = frozenset()
+    registered: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

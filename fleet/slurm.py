@@ -30,6 +30,7 @@ _ENDED |= {"OUT_OF_MEMORY", "LAUNCH_FAILED", "REVOKED"}
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 
 _NOTHING = frozenset({"", "(null)", "n/a", "none"})
+_NEVER = _NOTHING | {"unknown"}  # how a time is printed that is not set
 _VALUE = re.compile(r"\S*")
 _STAMP = re.compile(r" \[([^\[\]@\s]+)@([^\[\]\s]+)\](?=$|\s*\n| {8}|\s+(?:Comment|Extra|Instance\w+|Res\w+)=)")
 _AFTER_REASON = re.compile(r"\s(?:Comment|Extra|InstanceId|InstanceType|ResumeAfterTime|ReservationName)=")
@@ -97,7 +98,9 @@ def _read_node(record: str) -> SchedulerNode:
     if gpus is None:
         gpus = gpus_in(_value(head, " CfgTRES="))
     features = read_features(_value(head, " ActiveFeatures=") or _value(head, " AvailableFeatures="))
-    return _node(name, state, gpus, _read_reason(reason), features)
+    started = _value(head, " SlurmdStartTime=")
+    registered = started if started.lower() not in _NEVER else None
+    return _node(name, state, gpus, _read_reason(reason), features, registered)
 
 
 def read_features(text: str) -> frozenset[str]:
@@ -118,9 +121,10 @@ def _node(
     gpus: int | None,
     reason: tuple[str | None, str | None, str | None] = (None, None, None),
     features: frozenset[str] = frozenset(),
+    registered: str | None = None,
 ) -> SchedulerNode:
     seen = read_state(words)
-    return SchedulerNode(name, seen.state, seen.flags, seen.cordoned, *reason, gpus, features)
+    return SchedulerNode(name, seen.state, seen.flags, seen.cordoned, *reason, gpus, features, registered)
 
 
 def _read_reason(text: str) -> tuple[str | None, str | None, str | None]:

@@ -83,7 +83,7 @@ def _number(value: object) -> float | None:
 
 def _node(item: dict[str, object]) -> SchedulerNode:
     seen = read_state([*_texts(item.get("state")), *_texts(item.get("state_flags"))])
-    changed = _number(item.get("reason_changed_at"))
+    changed, started = _number(item.get("reason_changed_at")), _number(item.get("slurmd_start_time"))
     return SchedulerNode(
         name=_text(item.get("name")),
         state=seen.state,
@@ -94,6 +94,7 @@ def _node(item: dict[str, object]) -> SchedulerNode:
         reason_at=f"{changed:.0f}" if changed else None,
         gpus=gpus_in(_text(item.get("gres"))),
         features=read_features(",".join(_texts(item.get("active_features")) or _texts(item.get("features")))),
+        registered=f"{started:.0f}" if started else None,
     )
 
 

@@ -21,6 +21,9 @@ from simulator.truth import TruthEvent
 __all__ = ["Expectations", "Flash", "JobVerdict", "KilledJob", "NodeVerdict", "Peak", "Verdict", "judge"]
 
 
+_NAMED = 8  # nodes in a line on a limit
+
+
 class _FleetLine(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -57,11 +60,12 @@ class Flash:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most nodes that were out together, when that was first so, and how many may be."""
+    """The most nodes that were out together, when that was first so, how many may be, and which they were."""
 
     nodes: int
     at: float
     limit: int
+    names: tuple[str, ...] = ()
 
 
 @dataclass
@@ -162,7 +166,9 @@ class Verdict:
         for kind, peaks in (("rack", self.racks), ("pool", self.pools)):
             for name, peak in peaks.items():
                 if peak.nodes > peak.limit:
-                    yield f"{kind} {name}: {peak.nodes} nodes out at {peak.at:.0f} s, at most {peak.limit} may be"
+                    few = ", ".join(peak.names[:_NAMED])
+                    most = f"at most {peak.limit} may be: {few}{' …' if peak.nodes > _NAMED else ''}"
+                    yield f"{kind} {name}: {peak.nodes} nodes out at {peak.at:.0f} s, {most}"
 
     def _stops_wrong(self) -> Iterator[str]:
         most = self.expected.most_lost_seconds
@@ -231,8 +237,8 @@ class _Reader:
         self._rack_of = {node: rack for rack, nodes in fleet.racks.items() for node in nodes}
         self._pool_of = {node: pool for pool, nodes in fleet.pools.items() for node in nodes}
         self._nodes = {node: NodeVerdict(behind=fleet.components_behind.get(node, ())) for node in self._rack_of}
-        self._out: dict[tuple[str, str], int] = defaultdict(int)
-        self._peaks: dict[tuple[str, str], tuple[int, float]] = {}
+        self._out: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._peaks: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {}
         self._jobs = JobReader(fleet.time_scale if fleet.slurm == "real" else 1.0)
 
     def read(self, event: TruthEvent) -> None:
@@ -243,16 +249,20 @@ class _Reader:
         was_out = node.out
         _apply(node, event)
         if node.out != was_out:
-            self._count(event.node, event.t, 1 if node.out else -1)
+            self._count(event.node, event.t, node.out)
 
-    def _count(self, node: str, at: float, change: int) -> None:
+    def _count(self, node: str, at: float, is_out: bool) -> None:
         places = [("rack", self._rack_of[node]), ("total", "")]
         if node in self._pool_of:
             places.append(("pool", self._pool_of[node]))
         for place in places:
-            self._out[place] += change
-            if self._out[place] > self._peaks.get(place, (0, 0.0))[0]:
-                self._peaks[place] = (self._out[place], at)
+            out = self._out[place]
+            if not is_out:
+                out.discard(node)
+                continue
+            out.add(node)
+            if len(out) > len(self._peaks.get(place, (0.0, ()))[1]):
+                self._peaks[place] = (at, tuple(sorted(out)))
 
     def verdict(self, expected: Expectations) -> Verdict:
         fleet = self._fleet
@@ -272,8 +282,8 @@ class _Reader:
         )
 
     def _peak(self, kind: str, name: str, limit: int) -> Peak:
-        nodes, at = self._peaks.get((kind, name), (0, 0.0))
-        return Peak(nodes, at, limit)
+        at, names = self._peaks.get((kind, name), (0.0, ()))
+        return Peak(len(names), at, limit, names)
 
 
 def _apply(node: NodeVerdict, event: TruthEvent) -> None:

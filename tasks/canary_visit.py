@@ -223,11 +223,11 @@ def _give_up(visit: Visit, steps: CanarySteps, error: FleetError) -> VisitResult
     try:
         restore_driver(visit, steps.driver)
         validate_node(visit)
+        return _return(visit, NodeStatus.FAILED, f"{why}; its former driver is back")
     except LeaseLost as lost:
         return yield_node(visit, lost)
     except FleetError as second:
         return _quarantine(visit, second, f"{why}; and its former driver could not be put back: ")
-    return _return(visit, NodeStatus.FAILED, f"{why}; its former driver is back")
 
 
 def _refused(error: FleetError, changing: frozenset[str]) -> frozenset[str]:

@@ -120,7 +120,7 @@ def reboot(work: DriverWork, why: str) -> None:
     number = visit.ledger.journal.attempts(visit.operation, visit.name, name) + 1
     ident = job_id(visit.operation, visit.name, work.name, "reboot", str(number))
     visit.say(f"reboots: {why}")
-    with visit.step(name, {"boot_id": before, "why": why, "reboot_job": ident}) as evidence:
+    with visit.step(name, {"boot_id": before, "why": why, "reboot_job": ident, **visit.registration()}) as evidence:
         work.ask(lambda: work.host.jobs.start(ident, ("systemctl", "reboot")))
         evidence["boot_id"] = _wait_for_boot(work, before)
 

@@ -47,7 +47,8 @@ def carry_out_reset(visit: Visit, bmc: Bmc, kind: ResetKind, expected_seconds: f
     visit.check_undisturbed()
     before = patiently(visit, "reads its reset marks", bmc.read_reset_marks)
     visit.say(f"does the reset: {kind.value}")
-    with visit.step(f"reset:{kind.value}", _detail(before)):
+    boots = {} if kind is ResetKind.BMC_RESET else visit.registration()
+    with visit.step(f"reset:{kind.value}", _detail(before) | boots):
         try:
             patiently_change(visit, f"reset {kind.value}", lambda: bmc.reset(kind))
         except OutcomeUnknown:

@@ -10,12 +10,12 @@ from blocks.fleet import Fleet
 from blocks.scheduler import SchedulerLook
 from fleet.checkpoints import Choice
 from fleet.drain import DrainStatus, is_down_for_a_reboot, judge_drain
-from fleet.errors import LeaseLost, NotDrained, Released
+from fleet.errors import LeaseLost, NodeUnreachable, NotDrained, Released
 from fleet.model import NodeState, SchedulerNode
-from ledger import NodeStatus
+from ledger import NodeStatus, Outcome
 from tasks.jobs import settle_job
 from tasks.presets import DISRUPTS, step
-from tasks.visit import Visit
+from tasks.visit import REGISTERED, Visit
 
 _REASON_LENGTH = 1000  # a reason is one line of `scontrol show node -o`
 
@@ -104,8 +104,11 @@ def drain_deadline(visit: Visit) -> datetime:
 def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
     """Give the node back as it was found: a cordon is lifted only where its reason says that it is ours.
 
-    What became of the node is written down first, so that a runner that finds the return begun says the same.
+    What became of the node is written down first, so that a runner that finds the return begun says the same. A node
+    that was booted goes back when its scheduler has heard of it: before, Slurm may close it again, and nobody knows
+    that it is out. Raises NodeUnreachable where that takes longer than the fleet's boot time.
     """
+    _wait_until_registered(visit)
     with visit.step("return", {"status": status.value, "reason": reason}):
         seen = _seen_now(visit)
         if seen is not None and seen.cordoned and seen.reason == visit.cordon_reason:
@@ -114,6 +117,22 @@ def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
     if inventory.node(visit.name).state is NodeState.MAINTENANCE:  # given up before anything became active
         inventory.move(visit.name, NodeState.DRAINED, "given up before validation", visit.operation)
     inventory.move(visit.name, visit.before.state, "returned", visit.operation)
+
+
+def _wait_until_registered(visit: Visit) -> None:
+    entries = visit.ledger.journal.entries(visit.operation, visit.name)
+    marks = [e.intent[REGISTERED] for e in entries if REGISTERED in e.intent and e.outcome is Outcome.DONE]
+    clock, spec = visit.fleet.clock, visit.fleet.spec()
+    deadline = clock.monotonic() + spec.bmc.boot_timeout_seconds
+    while marks:
+        seen = _seen_now(visit)
+        if seen is None or seen.registered not in (None, marks[-1]):
+            return
+        if clock.monotonic() >= deadline:
+            text = f"up, but not registered with its scheduler within {spec.bmc.boot_timeout_seconds:.0f} s of that"
+            raise NodeUnreachable(text, node=visit.name, evidence=(f"state {'+'.join(sorted(seen.flags))}",))
+        visit.say("waits for the scheduler to hear of its boot")
+        clock.sleep(spec.scheduler.poll_seconds)
 
 
 def reopen(fleet: Fleet, returned: Collection[str], look: SchedulerLook) -> None:

@@ -17,6 +17,9 @@ from ledger import ControlVerb, Entry, Ledger, NodeStatus, Outcome
 
 T = TypeVar("T")
 
+REGISTERED = "registered"
+"""In the intent of a step that boots the host: what its scheduler told of the node's registration before."""
+
 _SAYS_EACH_SECONDS = 3.0
 _RECENT_SECONDS = 10.0
 _SAME_LETTERS = 9  # "BMC task " and its like begin alike
@@ -118,6 +121,11 @@ class Visit:
     def look(self, newer_than: float = float("-inf")) -> SchedulerLook:
         """What the scheduler says, asked for after monotonic `newer_than`; one that is away is waited for."""
         return self.ask_scheduler(lambda: self.fleet.scheduler().look(newer_than=newer_than))
+
+    def registration(self) -> dict[str, object]:
+        """For the intent of a step after which the node has to tell its scheduler of itself anew; see `return_node`."""
+        seen = self.look().nodes.get(self.name)
+        return {} if seen is None or seen.registered is None else {REGISTERED: seen.registered}
 
     def taken_back(self, seen: SchedulerNode | None) -> bool:
         """Whether a person undrained a node that was cordoned. Without a workload manager nobody can."""

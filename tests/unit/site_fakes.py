@@ -196,11 +196,12 @@ class FakeScheduler:
     cancelled: list[str] = field(default_factory=list)
     signalled: list[tuple[str, str]] = field(default_factory=list)
     environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    registered: str | None = None
 
     def read_nodes(self) -> dict[str, SchedulerNode]:
         flags = frozenset({self.state.value.upper(), *(("DRAIN",) if self.cordoned else ())})
         node = SchedulerNode("gpu-0001", self.state, flags, self.cordoned, self.reason, "root", None, 8)
-        return {"gpu-0001": node}
+        return {"gpu-0001": replace(node, registered=self.registered)}
 
     def read_jobs(self) -> tuple[Job, ...]:
         return self.jobs

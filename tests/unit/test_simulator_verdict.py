@@ -81,7 +81,7 @@ def test_the_peak_of_a_rack_counts_cordoned_and_down_nodes_at_one_instant(tmp_pa
         tmp_path, cordon(1, "a"), (2, "host", "b", {"state": "down"}), uncordon(3, "a"), cordon(4, "c"), cordon(5, "a")
     )
     assert (told.racks["r1"].nodes, told.racks["r1"].at, told.racks["r1"].limit) == (3, 5.0, 2)
-    assert "rack r1: 3 nodes out at 5 s, at most 2 may be" in told.wrong()
+    assert "rack r1: 3 nodes out at 5 s, at most 2 may be: a, b, c" in told.wrong()
 
 
 def test_a_node_that_is_cordoned_and_down_counts_once(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_node_that_is_cordoned_and_down_counts_once(tmp_path: Path) -> None:
 
 def test_a_pool_below_its_floor_is_named(tmp_path: Path) -> None:
     told = verdict(tmp_path, cordon(1, "a"), cordon(2, "b"), cordon(3, "d"))
-    assert "pool train: 3 nodes out at 3 s, at most 2 may be" in told.wrong()
+    assert "pool train: 3 nodes out at 3 s, at most 2 may be: a, b, d" in told.wrong()
 
 
 def test_a_killed_job_is_named_and_its_loss_is_in_gpu_hours(tmp_path: Path) -> None:
