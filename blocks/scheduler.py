@@ -11,6 +11,9 @@ from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.ports import Clock, Scheduler
 
 
+_ASKED_ANEW_SECONDS = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerLook:
     """What the scheduler said at one moment: every node, and the jobs on each."""
@@ -34,8 +37,14 @@ class SharedScheduler:
     def look(self, newer_than: float = float("-inf")) -> SchedulerLook:
         """An answer at most `poll_seconds` old and asked for after monotonic `newer_than`.
 
-        Raises SchedulerUnreachable: an old answer is never passed off as a new one.
+        While another thread asks anew it may be a second older. Raises SchedulerUnreachable: an old answer is never
+        passed off as a new one.
         """
+        known = self._last
+        if known is not None and known.taken_at >= newer_than:
+            grace = _ASKED_ANEW_SECONDS if self._lock.locked() else 0.0
+            if self._clock.monotonic() - known.taken_at <= self._poll_seconds + grace:
+                return known
         with self._lock:
             last = self._last
             oldest = max(newer_than, self._clock.monotonic() - self._poll_seconds)

@@ -42,7 +42,7 @@ def firmware_wave(run: OperationRun[FirmwarePlan], wave: Wave, only_in_hand: boo
     `only_in_hand`: those alone that an earlier runner had taken out of service.
     """
     firmware = firmware_of(run, PoolFence(run, wave).take_in)
-    with RackSlots() as slots:
+    with RackSlots(run.fleet.clock) as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: update_node.submit(visit, firmware), slots)
         stopped = dispatcher.work(only_in_hand)
     publish_wave(run, wave, stopped)
@@ -58,7 +58,7 @@ def firmware_wave(run: OperationRun[FirmwarePlan], wave: Wave, only_in_hand: boo
 )
 def drain_wave(run: OperationRun[DrainPlan], wave: Wave) -> Stopped | None:
     """Drain every node of one wave, as many at once as the disruption budget allows, and keep them drained."""
-    with RackSlots() as slots:
+    with RackSlots(run.fleet.clock) as slots:
         dispatcher = Dispatcher(run, wave, drain_and_keep.submit, slots)
         stopped = dispatcher.work()
     publish_wave(run, wave, stopped)
@@ -75,7 +75,7 @@ def drain_wave(run: OperationRun[DrainPlan], wave: Wave) -> Stopped | None:
 def measure_wave(run: OperationRun[MeasurementPlan], wave: Wave) -> Stopped | None:
     """Measure every node of one wave, as many at once as the disruption budget allows, and give each back."""
     measuring = measuring_of(run)
-    with RackSlots() as slots:
+    with RackSlots(run.fleet.clock) as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: measure_and_return.submit(visit, measuring), slots)
         stopped = dispatcher.work()
     publish_wave(run, wave, stopped)
@@ -95,7 +95,7 @@ def driver_wave(run: OperationRun[DriverPlan], wave: Wave, only_in_hand: bool = 
     `only_in_hand`: those alone that an earlier runner had taken out of service.
     """
     work = canary_work(run, wave, PoolFence(run, wave).take_in)
-    with RackSlots() as slots:
+    with RackSlots(run.fleet.clock) as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: change_node.submit(visit, work), slots)
         stopped = dispatcher.work(only_in_hand)
     publish_wave(run, wave, stopped)
@@ -112,7 +112,7 @@ def driver_wave(run: OperationRun[DriverPlan], wave: Wave, only_in_hand: bool = 
 def rollback_wave(run: OperationRun[RollbackPlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
     """Put the former driver back on every node of one wave, as many at once as the disruption budget allows."""
     work = BackWork(run.plan.former, frozenset(run.plan.measured), run.plan.canary, run.plan.parent, run.plan.released)
-    with RackSlots() as slots:
+    with RackSlots(run.fleet.clock) as slots:
         dispatcher = Dispatcher(run, wave, lambda visit: put_back_node.submit(visit, work), slots)
         stopped = dispatcher.work(only_in_hand)
     publish_wave(run, wave, stopped)

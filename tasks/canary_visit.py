@@ -152,6 +152,7 @@ def _visited(
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
         return keep_quarantined(visit)
     try:
+        visit.wait_for_its_turn()
         returning = visit.last("return")
         if returning is not None:
             return _return(visit, NodeStatus(str(returning.intent["status"])), str(returning.intent["reason"]))

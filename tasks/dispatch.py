@@ -149,8 +149,7 @@ class Dispatcher:
 
     def _note_cordons(self) -> None:
         """Take in who else took nodes out, once for each look at the scheduler."""
-        newest = max(self._returned.values(), default=float("-inf"))  # before it, its cordon was still ours
-        look = self._run.fleet.scheduler().look(newer_than=newest)
+        look = self._run.fleet.scheduler().look()  # a node that has returned was looked at for that
         if look.taken_at != self._noted:
             self._run.ledger.inventory.record_cordons(findings_in(look.nodes))
             self._noted = look.taken_at
@@ -296,7 +295,7 @@ class Dispatcher:
             entry = self._inventory.get(node) or run.ledger.inventory.node(node).node
             plan = run.plan.nodes[node]
             visit = Visit(run.fleet, run.operation, run.token, entry, plan, before, unit, drain_seconds, may_stop)
-            self._spread.wait()
+            visit.begins_at = self._spread.next()
             self._running[node] = future = self._submit(visit)
             future.add_done_callback(lambda _, name=node: self._ended.put(name))  # type: ignore[misc]
 
@@ -321,6 +320,7 @@ class Dispatcher:
 
     def _collect(self) -> None:
         """Wait for a visit to end, then take in every one that has; a future's state would ask the server."""
+        self._slots.tell()
         ended: list[str] = []
         with suppress(queue.Empty):
             ended.append(self._ended.get(timeout=_PASS_SECONDS))

@@ -111,6 +111,7 @@ def drain_and_keep(visit: Visit) -> VisitResult:
 def drain_visit(visit: Visit, wait: Callable[[Visit, float], str]) -> VisitResult:
     """Cordon the node, wait until it is empty, and leave it so; one that cannot be drained goes back."""
     try:
+        visit.wait_for_its_turn()
         returning = visit.last("return")
         if returning is not None:
             status, reason = NodeStatus(str(returning.intent["status"])), str(returning.intent["reason"])

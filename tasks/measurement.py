@@ -122,6 +122,7 @@ def measure_visit(visit: Visit, measuring: Measuring, wait: Callable[[Visit, flo
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
         return keep_quarantined(visit)
     try:
+        visit.wait_for_its_turn()
         returning = visit.last("return")
         if returning is not None:
             return _back(visit, NodeStatus(str(returning.intent["status"])), str(returning.intent["reason"]))

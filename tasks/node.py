@@ -84,6 +84,7 @@ def visit_node(visit: Visit, firmware: Firmware, steps: Steps) -> VisitResult:
     if visit.ledger.inventory.node(visit.name).state is NodeState.QUARANTINED:
         return keep_quarantined(visit)
     try:
+        visit.wait_for_its_turn()
         returning = visit.last("return")
         if returning is not None:
             status = NodeStatus(str(returning.intent["status"]))

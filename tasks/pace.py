@@ -40,9 +40,8 @@ class Spread:
         self._clock = clock
         self._next = float("-inf")
 
-    def wait(self) -> None:
-        """Wait until another visit may begin: a moment at most, unless many begin at once."""
-        now = self._clock.monotonic()
-        if now < self._next:
-            self._clock.sleep(self._next - now)
-        self._next = max(now, self._next) + _APART_SECONDS
+    def next(self) -> float:
+        """When another visit may begin, in monotonic seconds: now, unless many begin at once."""
+        begins = max(self._clock.monotonic(), self._next)
+        self._next = begins + _APART_SECONDS
+        return begins

@@ -29,7 +29,7 @@ def mend_rack_slots(fleet: Fleet) -> list[str]:
     What is wrong twice in the same way counts: a running operation changes one a moment before the other.
     """
     racks = {node.rack for node in fleet.spec().inventory()}
-    with RackSlots() as slots:
+    with RackSlots(fleet.clock) as slots:
         first = slots.wrong(fleet.ledger().leases.slots_held(), racks)
         if not first:
             return []

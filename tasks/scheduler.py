@@ -108,9 +108,8 @@ def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
     that was booted goes back when its scheduler has heard of it: before, Slurm may close it again, and nobody knows
     that it is out. Raises NodeUnreachable where that takes longer than the fleet's boot time.
     """
-    _wait_until_registered(visit)
+    seen = _wait_until_registered(visit)
     with visit.step("return", {"status": status.value, "reason": reason}):
-        seen = _seen_now(visit)
         if seen is not None and seen.cordoned and seen.reason == visit.cordon_reason:
             visit.ask_scheduler(lambda: visit.fleet.scheduler().uncordon((visit.name,)))
     inventory = visit.ledger.inventory
@@ -119,15 +118,16 @@ def return_node(visit: Visit, status: NodeStatus, reason: str = "") -> None:
     inventory.move(visit.name, visit.before.state, "returned", visit.operation)
 
 
-def _wait_until_registered(visit: Visit) -> None:
+def _wait_until_registered(visit: Visit) -> SchedulerNode | None:
+    """The node as its scheduler shows it now, after every boot that this operation made."""
     entries = visit.ledger.journal.entries(visit.operation, visit.name)
     marks = [e.intent[REGISTERED] for e in entries if REGISTERED in e.intent and e.outcome is Outcome.DONE]
     clock, spec = visit.fleet.clock, visit.fleet.spec()
     deadline = clock.monotonic() + spec.bmc.boot_timeout_seconds
-    while marks:
+    while True:
         seen = _seen_now(visit)
-        if seen is None or seen.registered not in (None, marks[-1]):
-            return
+        if seen is None or not marks or seen.registered not in (None, marks[-1]):
+            return seen
         if clock.monotonic() >= deadline:
             text = f"up, but not registered with its scheduler within {spec.bmc.boot_timeout_seconds:.0f} s of that"
             raise NodeUnreachable(text, node=visit.name, evidence=(f"state {'+'.join(sorted(seen.flags))}",))

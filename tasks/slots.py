@@ -2,7 +2,8 @@
 
 The ledger's budget is what safety rests on. These slots let a person lower a rack's limit while a rollout runs. They
 are plain slots, taken many racks at a time: Prefect's leases on slots cost 70 to 150 ms a node and a renewal of each
-every minute. What became of a slot whose holder died is told by the ledger, which keeps for each leased node whether
+every minute. A slot that a node gives up goes to the next node of its rack without the server, which answers in up to
+a second while many nodes end together; a limit that was lowered is seen within ten seconds. What became of a slot whose holder died is told by the ledger, which keeps for each leased node whether
 it has one: the reconciler brings the server's count in step with that.
 """
 
@@ -20,8 +21,11 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 from prefect.client.schemas.responses import GlobalConcurrencyLimitResponse
 from prefect.exceptions import ObjectNotFound
 
+from fleet.ports import Clock
+
 PREFIX = "rack-"  # as deployments/limits.py names them
 _PAGE = 200  # the server's largest page
+_LOOKS_EACH_SECONDS = 10.0
 
 
 class RackSlots:
@@ -31,7 +35,11 @@ class RackSlots:
     for whoever takes one next.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: Counter[str] = Counter()  # given back, and the server not told yet
+        self._lowered: frozenset[str] = frozenset()  # racks with more slots taken than their limit is now
+        self._looked = clock.monotonic()
         self._client: SyncPrefectClient = get_client(sync_client=True)
         self._returned: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._requests = ThreadPoolExecutor(1, thread_name_prefix="rack-slots")
@@ -41,6 +49,7 @@ class RackSlots:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.tell()
         self._requests.shutdown()
         self._client.__exit__(None, None, None)
 
@@ -49,12 +58,55 @@ class RackSlots:
 
         In a burst the server takes up to a second for it; the caller has something else to do meanwhile.
         """
-        return self._requests.submit(self._take, racks)
+        self._look_for_lowered()
+        for rack in self._lowered.intersection(racks):
+            self._tell(rack)
+        passed = [self._pass_on(rack) for rack in racks]
+        if all(passed):
+            done: Future[list[bool]] = Future()
+            done.set_result(passed)
+            return done
+        return self._requests.submit(self._take_others, racks, passed)
 
     def give_back(self, rack: str) -> None:
-        """Free one slot a little later; where nobody can be told, the reconciler will."""
-        self._returned.put(rack)
-        self._requests.submit(self._give_back)
+        """Give up one slot: to whoever takes one of this rack next, or with `tell` to the server."""
+        self._kept[rack] += 1
+
+    def tell(self) -> None:
+        """Free at the server, a little later, what was given back and not taken since; the reconciler mends the rest."""
+        for rack in list(self._kept):
+            self._tell(rack)
+
+    def _tell(self, rack: str) -> None:
+        count = self._kept.pop(rack, 0)
+        for _ in range(count):
+            self._returned.put(rack)
+        if count:
+            self._requests.submit(self._give_back)
+
+    def _pass_on(self, rack: str) -> bool:
+        if not self._kept[rack]:
+            return False
+        self._kept[rack] -= 1
+        return True
+
+    def _look_for_lowered(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked >= _LOOKS_EACH_SECONDS:
+            self._looked = now
+            self._requests.submit(self._look)
+
+    def _look(self) -> None:
+        with suppress(httpx.HTTPError):
+            self._lowered = frozenset(
+                limit.name.removeprefix(PREFIX)
+                for limit in self._limits()
+                if limit.active and limit.active_slots > limit.limit
+            )
+
+    def _take_others(self, racks: Sequence[str], passed: Sequence[bool]) -> list[bool]:
+        got = iter(self._take([rack for rack, has in zip(racks, passed, strict=True) if not has]))
+        return [has or next(got) for has in passed]
 
     def wrong(self, held: Mapping[str, int], racks: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Racks whose limit counts other slots as taken than are `held`: (taken, held). Empty where nobody answers."""

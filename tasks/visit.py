@@ -48,6 +48,7 @@ class Visit:
         self.before = before
         self.unit = unit
         self.drain_seconds = drain_seconds  # from its cordon until its work must have left
+        self.begins_at = float("-inf")  # monotonic seconds; visits that begin in step want the same at the same moments
         self.may_stop = may_stop  # jobs whose loss of so many GPU-hours was approved
         self._said = ""
         self._said_at = float("-inf")
@@ -55,6 +56,10 @@ class Visit:
         self._bmc: Bmc | None = None
         self._firmware: tuple[float, tuple[FirmwareComponent, ...]] | None = None
         self._first: int | None = None  # journal entries before it belong to a visit that was given back
+
+    def wait_for_its_turn(self) -> None:
+        """Sleep until `begins_at`."""
+        self.fleet.clock.sleep(max(0.0, self.begins_at - self.fleet.clock.monotonic()))
 
     @property
     def name(self) -> str:

@@ -65,6 +65,9 @@ class Slots:
     def give_back(self, rack: str) -> None:
         """Nothing is counted."""
 
+    def tell(self) -> None:
+        """There is no server."""
+
 
 class Bench:
     """One operation on the one-node site; a visit ends UPDATED at once."""
