@@ -2,13 +2,13 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
-WORKERS ?= 3
+WORKERS ?= 2
 
 # The first Python that is new enough; empty where there is none.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: test-flows test-real test-drivers help setup demo test format clean
+.PHONY: test-units test-flows test-real test-drivers help setup demo test format clean
 
 help:
 	@echo "make demo    a firmware rollout over 32 simulated nodes, in the terminal and in the Prefect UI"
@@ -35,8 +35,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not prefect"
-	$(MAKE) --no-print-directory -j 3 test-flows test-real test-drivers
+	$(MAKE) --no-print-directory -j 4 test-flows test-units test-real test-drivers
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -45,7 +44,10 @@ format: $(READY)
 clean:
 	rm -rf .venv .gpufleet .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build
 
-# What needs a Prefect server mostly waits: three sites side by side.
+test-units: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not prefect"
+
+# What needs a Prefect server mostly waits: three sites side by side, and beside the rest.
 test-flows: $(READY)
 	$(BIN)/python -m pytest -m prefect tests/flows
 

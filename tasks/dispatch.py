@@ -67,7 +67,7 @@ class Dispatcher:
         self._slotless: dict[str, float] = {}  # rack → when its limit in Prefect is asked for again
         self._waits = False  # for a scheduler, a window or a slot: nothing that a person must mend
         self._waiting = False  # and the operation's state says so
-        self._spread = Spread(run.fleet.clock)
+        self._spread = Spread(run.fleet.clock, wave.rounds)
 
     def work(self, only_in_hand: bool = False) -> Stopped | None:
         """Visit every node of the wave; returns why it stopped before the last one, or None.
