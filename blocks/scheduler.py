@@ -10,7 +10,6 @@ from fleet.errors import JobRefused, SchedulerUnreachable
 from fleet.model import Job, SchedulerNode, SchedulerState
 from fleet.ports import Clock, Scheduler
 
-
 _ASKED_ANEW_SECONDS = 1.0
 
 

@@ -3,8 +3,9 @@
 The ledger's budget is what safety rests on. These slots let a person lower a rack's limit while a rollout runs. They
 are plain slots, taken many racks at a time: Prefect's leases on slots cost 70 to 150 ms a node and a renewal of each
 every minute. A slot that a node gives up goes to the next node of its rack without the server, which answers in up to
-a second while many nodes end together; a limit that was lowered is seen within ten seconds. What became of a slot whose holder died is told by the ledger, which keeps for each leased node whether
-it has one: the reconciler brings the server's count in step with that.
+a second while many nodes end together; a limit that was lowered is seen within ten seconds. What became of a slot
+whose holder died is told by the ledger, which keeps for each leased node whether it has one: the reconciler brings the
+server's count in step with that.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class RackSlots:
         self._kept[rack] += 1
 
     def tell(self) -> None:
-        """Free at the server, a little later, what was given back and not taken since; the reconciler mends the rest."""
+        """Free at the server, a little later, what was given back and not taken since."""
         for rack in list(self._kept):
             self._tell(rack)
 
