@@ -25,6 +25,7 @@ _HOLDERS = (
     'printf \'%s\\t%s\\t%s\\t%s\\t%s\\n\' "$pid" "${name:--}" "${user:--}" "${unit:--}" "$device"; done'
 )
 _ACTIVE = ("active", "activating", "reloading")
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _QUICK, _SLOW = 60.0, 300.0
 
 
@@ -71,7 +72,7 @@ class DriverHost:
         """How many use the nvidia module; None where it is not loaded or does not tell."""
         result = self.root.run(("cat", "/sys/module/nvidia/refcnt"))
         text = result.stdout.strip()
-        return int(text) if result.code == 0 and text.isdigit() else None
+        return int(text) if result.code == 0 and _NUMBER.fullmatch(text) else None
 
     def unload(self, modules: tuple[str, ...]) -> CommandResult:
         """`modules` in the order given; those that come later stay where one is in use."""
@@ -96,10 +97,11 @@ class DriverHost:
     def free_mib(self, places: tuple[str, ...] = ("/usr", "/boot", "/var")) -> dict[str, int]:
         """MiB that are free at each place; one that is not told is left out."""
         result = self.root.run(("df", "-Pk", *places))
-        rows = [line.split() for line in result.stdout.splitlines() if re.search(r"\s\d+%\s+/", line)]
+        rows = [line.split() for line in result.stdout.splitlines() if re.search(r"\S\s+\S+\s+\d+%\s+/", line)]
         if len(rows) != len(places):
             return {}
-        return {place: int(row[-3]) // 1024 for place, row in zip(places, rows, strict=True) if row[-3].isdigit()}
+        found = zip(places, rows, strict=True)
+        return {place: int(row[-3]) // 1024 for place, row in found if _NUMBER.fullmatch(row[-3])}
 
     def holders(self) -> tuple[Holder, ...] | None:
         """Who has a GPU's device open; None where the host could not tell."""

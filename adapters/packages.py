@@ -9,6 +9,7 @@ from adapters.packages_dnf import DnfPackages
 from fleet.driver_packages import InstalledPackage, OfferedPackage, PackageRecord, Simulation
 from fleet.driver_target import InstallKind, PackagePin
 from fleet.errors import NotQualified
+from fleet.package_locks import LockHolder
 from fleet.ports import Host
 
 
@@ -21,6 +22,10 @@ class Packages(Protocol):
 
     def audit(self) -> tuple[str, ...] | None:
         """Names of packages that are not installed whole; None where it does not tell."""
+        ...
+
+    def locks(self) -> tuple[LockHolder, ...] | None:
+        """Who holds the locks of the package manager now; None where the host does not tell."""
         ...
 
     def held(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapters.packages_locks import APT_LOCKS, read_locks
 from fleet.driver_packages import InstalledPackage, OfferedPackage, PackageRecord, Simulation
 from fleet.driver_packages_apt import (
     DPKG_FORMAT,
@@ -14,13 +15,14 @@ from fleet.driver_packages_apt import (
 )
 from fleet.driver_target import PackagePin
 from fleet.errors import TransientError
+from fleet.package_locks import LockHolder
 from fleet.ports import Host
 
 _PATTERNS = (
     *("*nvidia*", "cuda*", "libcuda*", "libnv*", "datacenter-gpu-manager*", "nvlsm", "linux-image*", "linux-headers*"),
     *("linux-generic*", "linux-objects-nvidia*"),
 )
-_ENVIRONMENT = ("env", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l")
+_ENVIRONMENT = ("env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l")
 _INSTALL = ("install", "-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
 _SLOW = 180.0
 
@@ -41,6 +43,9 @@ class AptPackages:
     def audit(self) -> tuple[str, ...] | None:
         result = self._host.run(("dpkg", "--audit"), _SLOW)
         return read_audit(result.stdout) if result.code in (0, 1) and not result.stderr.strip() else None
+
+    def locks(self) -> tuple[LockHolder, ...] | None:
+        return read_locks(self._host, APT_LOCKS)
 
     def held(self) -> tuple[str, ...]:
         result = self._host.run(("apt-mark", "showhold"))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from adapters.packages_locks import RPM_LOCKS, read_locks
 from fleet.driver_packages import InstalledPackage, OfferedPackage, PackageRecord, Simulation
 from fleet.driver_packages_rpm import RPM_FORMAT, read_available, read_rpms, read_version_locks
 from fleet.driver_target import PackagePin
 from fleet.errors import TransientError
+from fleet.package_locks import LockHolder
 from fleet.ports import Host
 
 _PATTERNS = (
     *("*nvidia*", "cuda*", "libnv*", "datacenter-gpu-manager*", "nvlsm", "kernel", "kernel-core", "kernel-devel"),
 )
 _SLOW = 180.0
+_WITHOUT_THE_DEAD = "--setopt=*.skip_if_unavailable=True"
+"""One repository that is away stops nothing: what it alone offers is then not offered."""
 
 
 class DnfPackages:
@@ -35,6 +39,9 @@ class DnfPackages:
                 seen.setdefault((package.name, package.architecture), set()).add(package.version)
         return tuple(name for (name, _), versions in seen.items() if len(versions) > 1)
 
+    def locks(self) -> tuple[LockHolder, ...] | None:
+        return read_locks(self._host, RPM_LOCKS)
+
     def held(self) -> tuple[str, ...]:
         result = self._host.run(("dnf", "versionlock", "list"), _SLOW)
         return read_version_locks(result.stdout) if result.code == 0 else ()  # the plugin may not be there
@@ -42,8 +49,8 @@ class DnfPackages:
     def offered(self, names: tuple[str, ...]) -> tuple[OfferedPackage, ...]:
         if not names:
             return ()
-        result = self._host.run(("dnf", "-q", "--showduplicates", "list", "--available", *names), _SLOW)
-        return read_available(result.stdout)
+        words = ("dnf", "-q", _WITHOUT_THE_DEAD, "--showduplicates", "list", "--available", *names)
+        return read_available(self._host.run(words, _SLOW).stdout)
 
     def records(self, pins: tuple[PackagePin, ...]) -> tuple[PackageRecord, ...]:  # noqa: ARG002
         """dnf tells no digest of a package file; its signature is checked at the install (gpgcheck)."""
@@ -53,13 +60,13 @@ class DnfPackages:
         return None
 
     def refresh_command(self) -> tuple[str, ...] | None:
-        return None  # each dnf command looks at the age of its index
+        """Each dnf command looks at the age of its index; here it is told which repositories are away."""
+        return "env", "LC_ALL=C", "dnf", _WITHOUT_THE_DEAD, "makecache"
 
     def install_command(self, pins: tuple[PackagePin, ...], downgrade: bool) -> tuple[str, ...]:
         names = tuple(f"{pin.name}-{pin.version}" for pin in pins)
-        if downgrade:
-            return ("dnf", "-y", "--setopt=gpgcheck=1", "downgrade", *names)
-        return ("dnf", "-y", "--setopt=gpgcheck=1", "install", *names)
+        verb = "downgrade" if downgrade else "install"
+        return "env", "LC_ALL=C", "dnf", "-y", "--setopt=gpgcheck=1", _WITHOUT_THE_DEAD, verb, *names
 
     def repair_commands(self) -> tuple[tuple[str, ...], ...]:
         return ()

@@ -11,6 +11,7 @@ from fleet.canary_noise import CanaryNoise
 from fleet.canary_power import CanarySize, size_for, smallest_detectable
 from fleet.canary_settings import CanarySettings, MeasureSettings
 from fleet.catalog_data import load_catalog
+from fleet.driver_cost import ControlCost
 from fleet.drivers import parse_driver
 from fleet.measure_plan import benchmark_measures, not_comparable
 from fleet.measures import NodeTraits
@@ -24,12 +25,14 @@ class WaveCohorts(Strict):
     """The nodes of one wave that are measured, and those that are measured beside them and not changed.
 
     `smallest_detectable` is the loss, as a share, that this many nodes find with the policy's power; None: none.
+    `cost` is what measuring the controls takes; None where the plan does not tell.
     """
 
     measured: tuple[str, ...]
     controls: tuple[str, ...]
     smallest_detectable: float | None
     notes: tuple[str, ...] = ()
+    cost: ControlCost | None = None
 
 
 def without(settings: CanarySettings, names: Sequence[str]) -> CanarySettings:

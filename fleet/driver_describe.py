@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from fleet.driver_cohorts import WaveCohorts
+from fleet.driver_cost import cost_text
 from fleet.driver_rollout import DriverPlan
 
-COHORT_COLUMNS = ("wave", "nodes", "measured", "controls", "finds", "out at most", "expected", "bake", "GPU-hours lost")
+COHORT_COLUMNS = (
+    *("wave", "nodes", "measured", "controls", "control GPU-hours", "finds", "out at most", "expected", "bake"),
+    "GPU-hours lost",
+)
 
 
 def driver_facts(plan: DriverPlan) -> list[str]:
@@ -28,6 +33,9 @@ def driver_facts(plan: DriverPlan) -> list[str]:
         "a failed verdict puts the former driver and settings back on every changed node, without asking again",
         f"work lost if every job were stopped now: {loss}; the drain waits for each job's next checkpoint or its end",
     ]
+    cost = plan.control_cost()
+    if cost is not None:
+        facts.append(cost_text(cost))
     facts += plan.notes
     if plan.expected_end is not None:
         facts.append(f"expected end {plan.expected_end:%F %T} UTC, without waiting for work or approvals")
@@ -46,6 +54,7 @@ def cohort_rows(plan: DriverPlan) -> list[tuple[str, ...]]:
                 str(len(wave.nodes)),
                 str(len(cohort.measured)),
                 str(len(cohort.controls)),
+                _control_hours(cohort),
                 finds,
                 f"{wave.out_at_most} of {plan.pool_sizes[wave.pool]}",
                 f"{wave.expected_seconds:.0f} s",
@@ -54,6 +63,12 @@ def cohort_rows(plan: DriverPlan) -> list[tuple[str, ...]]:
             )
         )
     return rows
+
+
+def _control_hours(cohort: WaveCohorts) -> str:
+    """GPU-hours that the wave's controls are out of service to be measured."""
+    hours = None if cohort.cost is None else cohort.cost.gpu_hours
+    return "unknown" if hours is None else f"{hours:.1f}"
 
 
 def describe_driver_plan(plan: DriverPlan, operation: str) -> str:

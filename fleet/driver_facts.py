@@ -26,7 +26,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class PackageFacts:
-    """The package manager's answers. None: not asked, or no answer; `refresh` is why the indexes are not fresh.
+    """The package manager's answers. None: not asked, or no answer. `refresh` is what a refresh complained of.
 
     `runfile_sha256` is the digest of the runfile on the node, None where there is no such file.
     """
@@ -50,9 +50,10 @@ class PackageFacts:
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """Everything that the preflight judges. `free_mib` is by mount of /usr, /boot and /var; `labels` of Kubernetes.
+    """Everything that the preflight judges. `free_mib` is by mount of /usr, /boot and /var.
 
     `active_upgraders` are units that change packages and run now. `signer` is the on-disk module's, "" for unsigned.
+    `driver_refusal` is what the scheduler tells of whose the driver is (SchedulerNode).
     """
 
     target: DriverTarget
@@ -64,7 +65,7 @@ class DriverFacts:
     holders: tuple[Holder, ...] | None = None
     active_upgraders: tuple[str, ...] = ()
     signer: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
+    driver_refusal: str | None = None
     kubernetes: bool | None = None
 
 
@@ -129,3 +130,14 @@ def masked_already(reading: NodeReading) -> frozenset[str]:
     """Units that somebody has masked: they are left so."""
     services = object_at(reading.sections.get("packages"), "services")
     return frozenset(name for name in services if (text_at(services, name, "enabled") or "").startswith("masked"))
+
+
+def platform_of(reading: NodeReading) -> str | None:
+    """Distribution, its version and the machine ("ubuntu 24.04 x86_64"): what one repository's packages are built for.
+
+    None where a part of it was not read.
+    """
+    system = reading.sections.get("system")
+    parts = (text_at(system, "os", "id"), text_at(system, "os", "version"), text_at(system, "architecture"))
+    known = [part for part in parts if part is not None]
+    return " ".join(known) if len(known) == len(parts) else None

@@ -40,7 +40,7 @@ def read_holders(text: str) -> tuple[Holder, ...]:
     found: dict[int, Holder] = {}
     for line in text.replace("\r", "").splitlines():
         fields = line.split("\t")
-        if len(fields) < 5 or not fields[0].strip().isdigit():
+        if len(fields) < 5 or not re.fullmatch(r"\s*[0-9]{1,10}\s*", fields[0]):
             continue
         pid = int(fields[0])
         command, user, unit, device = (field.strip() for field in fields[1:5])

@@ -76,7 +76,7 @@ _FAULTS: tuple[tuple[JobFault, re.Pattern[str]], ...] = (
         re.compile(
             r"is not signed|no longer signed|NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG|KEYEXPIRED|GPG error|GPG check FAILED"
             r"|unauthenticated packages|cannot be authenticated|not be authenticated|is not trusted|OpenPGP signature"
-            r"|public key .{0,80}not (?:installed|available)|signature verification failed"
+            r"|public key .{0,80}not (?:installed|available)|signature verification (?:failed|error)"
             r"|signatures? (?:were|was) invalid",
             re.I,
         ),
@@ -105,6 +105,12 @@ _FAULTS: tuple[tuple[JobFault, re.Pattern[str]], ...] = (
             re.I,
         ),
     ),
+    (  # a repository that did not answer, passed over by dnf: what it alone offers is then not found
+        JobFault.NETWORK,
+        re.compile(
+            r"failed to download metadata for repo[\s\S]*(?:unable to find a match|no match for argument)", re.I
+        ),
+    ),
     (
         JobFault.NOT_OFFERED,
         re.compile(
@@ -118,7 +124,8 @@ _FAULTS: tuple[tuple[JobFault, re.Pattern[str]], ...] = (
         re.compile(
             r"temporary failure resolving|could not (?:resolve|connect)|connection (?:failed|timed out|refused|reset)"
             r"|failed to fetch|curl error|all mirrors were tried|cannot initiate the connection|timeout was reached"
-            r"|network is unreachable|50[234] (?:Bad Gateway|Service|Gateway)",
+            r"|network is unreachable|50[0234]\s+(?:Bad Gateway|Service|Gateway|Internal)|status code: [45]\d\d"
+            r"|failed to download metadata",
             re.I,
         ),
     ),
@@ -141,8 +148,8 @@ def job_fault(text: str) -> JobFault:
 def fault_line(text: str) -> str:
     """The line that shows the fault; the last words where no fault is known."""
     fault = job_fault(text)
-    pattern = next((pattern for one, pattern in _FAULTS if one is fault), None)
-    line = next((line for line in text.splitlines() if pattern is not None and pattern.search(line)), "")
+    patterns = [pattern for one, pattern in _FAULTS if one is fault]
+    line = next((line for line in text.splitlines() if any(pattern.search(line) for pattern in patterns)), "")
     return line.strip()[:300] or last_words(text)
 
 

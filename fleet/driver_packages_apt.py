@@ -84,7 +84,7 @@ def _records(text: str) -> Iterator[PackageRecord]:
                 fields["package"],
                 fields["version"],
                 digest if re.fullmatch(r"[0-9a-f]{64}", digest) else None,
-                int(size) if size.isdigit() else None,
+                int(size) if re.fullmatch(r"[0-9]{1,15}", size) else None,
             )
 
 

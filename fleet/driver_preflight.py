@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fleet.compat_rules import KernelModules, MemoryMode, Platform
 from fleet.compatibility import Verdict, judge
 from fleet.driver_facts import DriverFacts, memory_mode
-from fleet.driver_operator_labels import refusal
 from fleet.driver_preflight_host import host_findings
 from fleet.driver_preflight_packages import package_findings
 from fleet.driver_preflight_shape import PreflightFinding, blocks, notes
@@ -54,7 +53,7 @@ def check_driver_change(facts: DriverFacts, settings: DriverSettings) -> Preflig
 
 
 def _operator(facts: DriverFacts) -> Iterator[PreflightFinding]:
-    why = refusal(facts.labels)
+    why = facts.driver_refusal
     if why is not None:
         yield blocks("operator.manages", why, "change it through the GPU Operator, or leave the node out")
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from fleet.driver_facts import DriverFacts
 from fleet.driver_names import kind_of
-from fleet.driver_packages import JobFault, job_fault
+from fleet.driver_packages import JobFault
 from fleet.driver_preflight_shape import PreflightFinding, blocks, notes
 from fleet.driver_settings import DriverSettings
-from fleet.driver_target import DriverTarget, InstallKind, is_driver_package
+from fleet.driver_target import DriverTarget, InstallKind, is_driver_package, missing_pins
+from fleet.package_repositories import refresh_faults, sources_of
 
 _PULLS_DRIVER = re.compile(r"^cuda(?:-runtime|-demo-suite)?(?:-[0-9]+-[0-9]+)?$")
 _KERNEL = re.compile(
@@ -71,20 +72,35 @@ def _state(facts: DriverFacts) -> Iterator[PreflightFinding]:
 
 def _repository(facts: DriverFacts) -> Iterator[PreflightFinding]:
     packages = facts.packages
-    fault = job_fault(packages.refresh) if packages.refresh else None
-    if fault is JobFault.UNSIGNED:
-        yield blocks("repository.unsigned", f"a repository has no good signature: {packages.refresh}", "mend its key")
-    elif fault is JobFault.DIGEST:
-        text = f"a repository's index is not what its signature says: {packages.refresh}"
-        yield blocks("repository.digest", text, "its mirror is stale or was tampered with: use another")
-    elif fault is not None:
-        yield blocks("repository.unreachable", f"its repositories do not answer: {packages.refresh}", "try again")
+    sources = _sources(facts)
+    for fault in refresh_faults(packages.refresh):
+        if not fault.concerns(sources):
+            text = f"a repository that nothing of this comes from has a fault: {fault.line}"
+            yield notes("repository.other", text, "the driver does not need it")
+        elif fault.fault is JobFault.UNSIGNED:
+            yield blocks("repository.unsigned", f"a repository has no good signature: {fault.line}", "mend its key")
+        elif fault.fault is JobFault.DIGEST:
+            text = f"a repository's index is not what its signature says: {fault.line}"
+            yield blocks("repository.digest", text, "its mirror is stale or was tampered with: use another")
+        else:
+            yield blocks("repository.unreachable", f"its repositories do not answer: {fault.line}", "try again")
     for pin in facts.target.packages:
         fits = [one for one in packages.offered if (one.name, one.version) == (pin.name, pin.version)]
         if packages.versions.get(pin.name) != pin.version and not any(one.sources for one in fits):
             others = sorted({one.version for one in packages.offered if one.name == pin.name and one.sources})
             near = f"; it has {', '.join(others[-3:])}" if others else ""
             yield blocks("package.not_offered", f"no repository offers {pin.name} {pin.version}{near}", "plan again")
+
+
+def _sources(facts: DriverFacts) -> tuple[str, ...]:
+    """The repositories of all that the install would bring, and of what the way back needs."""
+    former = facts.former.driver.packages if facts.former and facts.former.driver else ()
+    packages = facts.packages
+    wanted = {(pin.name, pin.version) for pin in (*facts.target.packages, *former)}
+    if packages.simulation is not None:
+        wanted |= set(packages.simulation.installs.items())
+    needed = {(pin.name, pin.version) for pin in missing_pins(facts.target.packages, packages.versions)}
+    return sources_of(packages.offered, wanted, needed)
 
 
 def _digests(facts: DriverFacts, settings: DriverSettings) -> Iterator[PreflightFinding]:

@@ -23,6 +23,8 @@ from fleet.driver_cohorts import (
     wave_cohorts,
     without,
 )
+from fleet.driver_cost import ControlCost, ControlScene, control_cost, total_cost
+from fleet.driver_nodes import DRIVER, NodeDriverReading, SortedNodes, sort_nodes
 from fleet.driver_settings import DriverSettings
 from fleet.driver_target import DriverTarget
 from fleet.errors import ConfigurationError, PlanChanged
@@ -30,31 +32,16 @@ from fleet.job_waves import RunningJob
 from fleet.measure_plan import benchmark_measures
 from fleet.measures import Measure, NodeTraits
 from fleet.model import Node
-from fleet.plan import Change, NodePlan, OperationPlan, Policy, Wave, policy_of
+from fleet.plan import NodePlan, OperationPlan, Policy, Wave, policy_of
 from fleet.rounds import Candidate
 from fleet.series_catalog import rules_for
 from fleet.waves import max_out
 from fleet.windows import next_open
 
-DRIVER = "driver"
-"""The name of the one component that a driver plan changes."""
+__all__ = ["DRIVER", "DriverPlan", "NodeDriverReading", "check_driver_unchanged", "plan_driver_rollout"]
 
 _INSTALL_SECONDS = 300.0  # packages and a DKMS build for two kernels
 _MEASURED_SHARE = 0.5  # of a pool; the others are controls
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDriverReading:
-    """What was read of a node for a plan. `fault`: why it is not visited, None where it may be.
-
-    `current` is the release that is loaded, `target` how it gets the wanted one (None: it has it, or a fault).
-    """
-
-    traits: NodeTraits
-    current: str | None = None
-    target: DriverTarget | None = None
-    busy: bool = True
-    fault: str | None = None
 
 
 class DriverPlan(OperationPlan):
@@ -107,6 +94,45 @@ class DriverPlan(OperationPlan):
             return Cohorts(kept.measured, kept.controls, (), tuple(wanted), self.seed, kept.notes)
         return match_controls(kept.measured, wanted, self.seed)
 
+    def control_cost(self) -> ControlCost | None:
+        """What measuring the controls of all waves costs; a control of several waves is drained for each.
+
+        None where there are none, or the plan does not tell.
+        """
+        costs = [kept.cost for kept in self.cohorts.values() if kept.controls]
+        known = [cost for cost in costs if cost is not None]
+        if not known or len(known) != len(costs):
+            return None
+        return total_cost(known, len({node for kept in self.cohorts.values() for node in kept.controls}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Measuring:
+    """What is measured, and by how many nodes; `settings` are the policy's without the `unmeasured` benchmarks."""
+
+    unmeasured: tuple[str, ...]
+    settings: CanarySettings
+    size: CanarySize
+    series: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Everything that a plan is written down from."""
+
+    spec: FleetSpec
+    policy: Policy
+    found: SortedNodes
+    measuring: _Measuring
+    scene: Scene
+    made: Planned
+    cohorts: dict[int, WaveCohorts]
+
+    @property
+    def nodes(self) -> dict[str, NodePlan]:
+        """Those that are changed by this plan."""
+        return {name: node for name, node in self.found.nodes.items() if name not in self.made.deferred}
+
 
 def plan_driver_rollout(
     spec: FleetSpec,
@@ -120,55 +146,55 @@ def plan_driver_rollout(
 ) -> DriverPlan:
     """The plan for every node of `pools`; nodes that cannot be visited are left out with their reason.
 
-    Raises ConfigurationError for a pool that does not exist, one whose floor lets no node out, or error rates that no
-    number of nodes can hold.
+    Raises ConfigurationError for a pool that does not exist, one whose floor lets no node out, nodes whose drivers are
+    all somebody else's, or error rates that no number of nodes can hold.
     """
     policy = policy_of(spec, _known(spec, pools))
     chosen = [node for node in spec.inventory() if node.pool in pools]
-    former = [reading.current for reading in readings.values() if reading.target is not None]
-    unmeasured = incomparable(spec.canary, to, former)
-    canary = without(spec.canary, unmeasured)
-    size = planned_size(canary, len(series))
-    nodes, current, left_out = _sort(chosen, to, readings)
+    measuring = _measuring(spec, to, readings, series)
+    found = sort_nodes(chosen, to, readings)
     sizes = Counter(node.pool for node in chosen)
-    _check_floors(spec, sizes, {plan.pool for plan in nodes.values()})
+    _check_floors(spec, sizes, {plan.pool for plan in found.nodes.values()})
     opens = {pool: next_open(spec.pools[pool].waves.windows, now) for pool in pools}
-    scene = Scene(_with_canary(spec.pools, size, sizes), sizes, policy.rack_limits, seed, opens)
-    made = plan_around(
-        [_candidate(node, nodes[node.name], readings[node.name], spec) for node in chosen if node.name in nodes],
-        jobs,
-        scene,
-    )
-    deferred = {node: one.text for node, one in made.deferred.items() if node in nodes}
-    for node in deferred:
-        del nodes[node]
+    scene = Scene(_with_canary(spec.pools, measuring.size, sizes), sizes, policy.rack_limits, seed, opens)
+    candidates = [
+        _candidate(node, found.nodes[node.name], readings[node.name], spec)
+        for node in chosen
+        if node.name in found.nodes
+    ]
+    made = plan_around(candidates, jobs, scene)
+    cohorts = _cohorts(spec, found, made, readings, measuring, seed, jobs)
+    return _plan(_Draft(spec, policy, found, measuring, scene, made, cohorts), to, readings, now)
+
+
+def _plan(draft: _Draft, to: str, readings: Mapping[str, NodeDriverReading], now: datetime) -> DriverPlan:
+    spec, made, measuring, nodes = draft.spec, draft.made, draft.measuring, draft.nodes
     targets, target_of = _targets(nodes, readings)
-    serving = {entry.name: entry.pool for entry in spec.nodes if entry.name in current}
-    traits = {name: reading.traits for name, reading in readings.items()}
-    cohorts = wave_cohorts(made.waves, serving, traits, canary, size, seed, len(series))
+    deferred = {name: one.text for name, one in made.deferred.items() if name in draft.found.nodes}
+    watched = {*nodes, *draft.found.current}
     return DriverPlan(
         fleet=spec.fleet,
         made_at=now,
-        policy=policy,
+        policy=draft.policy,
         nodes=nodes,
-        left_out=left_out | deferred,
+        left_out=draft.found.left_out | deferred,
         waves=made.waves,
         lost_gpu_hours=_lost(made),
         to=to,
-        seed=seed,
-        pool_sizes=dict(sizes),
-        current=current,
+        seed=draft.scene.seed,
+        pool_sizes=dict(draft.scene.pool_sizes),
+        current=draft.found.current,
         targets=targets,
         target_of=target_of,
         canary=spec.canary,
-        series=series,
-        unmeasured=unmeasured,
+        series=measuring.series,
+        unmeasured=measuring.unmeasured,
         drivers=spec.drivers,
-        size=size,
-        cohorts=cohorts,
-        traits={name: one for name, one in traits.items() if name in nodes or name in serving},
-        notes=_notes(unmeasured),
-        expected_end=_expected_end(made, max(opens.values(), default=now), spec.canary),
+        size=measuring.size,
+        cohorts=draft.cohorts,
+        traits={name: reading.traits for name, reading in readings.items() if name in watched},
+        notes=(*draft.found.notes, *_notes(measuring.unmeasured)),
+        expected_end=_expected_end(made, max(draft.scene.opens.values(), default=now), spec.canary),
     )
 
 
@@ -190,6 +216,37 @@ def _known(spec: FleetSpec, pools: tuple[str, ...]) -> tuple[str, ...]:
     return pools
 
 
+def _measuring(
+    spec: FleetSpec, to: str, readings: Mapping[str, NodeDriverReading], series: tuple[str, ...]
+) -> _Measuring:
+    former = [reading.current for reading in readings.values() if reading.target is not None]
+    unmeasured = incomparable(spec.canary, to, former)
+    settings = without(spec.canary, unmeasured)
+    return _Measuring(unmeasured, settings, planned_size(settings, len(series)), series)
+
+
+def _cohorts(
+    spec: FleetSpec,
+    found: SortedNodes,
+    made: Planned,
+    readings: Mapping[str, NodeDriverReading],
+    measuring: _Measuring,
+    seed: int,
+    jobs: Sequence[RunningJob],
+) -> dict[int, WaveCohorts]:
+    """By wave number, each with what its controls cost."""
+    serving = {entry.name: entry.pool for entry in spec.nodes if entry.name in found.current}
+    traits = {name: reading.traits for name, reading in readings.items()}
+    settings, series = measuring.settings, len(measuring.series)
+    cohorts = wave_cohorts(made.waves, serving, traits, settings, measuring.size, seed, series)
+    gpus = {name: reading.gpus for name, reading in readings.items()}
+    busy = frozenset(name for name, reading in readings.items() if reading.busy)
+    scene = ControlScene(measuring_seconds(settings), gpus, busy, jobs)
+    return {
+        number: kept.model_copy(update={"cost": control_cost(kept.controls, scene)}) for number, kept in cohorts.items()
+    }
+
+
 def _notes(unmeasured: Sequence[str]) -> tuple[str, ...]:
     if not unmeasured:
         return ()
@@ -197,25 +254,6 @@ def _notes(unmeasured: Sequence[str]) -> tuple[str, ...]:
         f"not measured: {', '.join(unmeasured)}: dcgmproftester runs only on a driver of its own CUDA version, and "
         "that changes; a command of yours in canary.commands can take its place",
     )
-
-
-def _sort(
-    chosen: Sequence[Node], to: str, readings: Mapping[str, NodeDriverReading]
-) -> tuple[dict[str, NodePlan], tuple[str, ...], dict[str, str]]:
-    """(nodes to change, nodes that have the release, nodes left out with their reason)."""
-    nodes: dict[str, NodePlan] = {}
-    current: list[str] = []
-    left_out: dict[str, str] = {}
-    for node in chosen:
-        reading = readings.get(node.name)
-        if reading is None or reading.fault is not None:
-            left_out[node.name] = "was not read" if reading is None else str(reading.fault)
-        elif reading.target is None:
-            current.append(node.name)
-        else:
-            change = Change(component=DRIVER, current=reading.current or "unknown", desired=to, entry=DRIVER)
-            nodes[node.name] = NodePlan(pool=node.pool, rack=node.rack, model=node.model, changes=(change,))
-    return nodes, tuple(current), left_out
 
 
 def _check_floors(spec: FleetSpec, sizes: Mapping[str, int], pools: set[str]) -> None:

@@ -47,7 +47,9 @@ class DriverSettings(Strict):
     install_seconds: Seconds = Field(3600.0, description="one install; DKMS builds a module for every kernel in it")
     install_attempts: int = Field(2, ge=1, le=10, description="tries of one install before the node has failed")
     poll_seconds: float = Field(5.0, gt=0, le=600, description="between two looks at a job on a host")
-    reach_seconds: Seconds = Field(300.0, description="a host may be out of reach this long in the middle of a change")
+    reach_seconds: Seconds = Field(
+        300.0, description="a host, or a repository that it fetches from, may be out of reach this long during a change"
+    )
     expected_boot_seconds: Seconds = Field(300.0, description="what a reboot usually takes")
     probe_seconds: float = Field(30.0, gt=0, le=600, description="one reading of the node")
     free: FreeSpace = FreeSpace()

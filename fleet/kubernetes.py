@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Set
 from functools import lru_cache
 
+from fleet.driver_operator_labels import refusal
 from fleet.errors import ConfigurationError, SchedulerUnreachable
 from fleet.json_values import JsonObject, object_at, objects_at, text_at, value_at
 from fleet.model import SchedulerNode, SchedulerState
@@ -57,6 +58,7 @@ def read_node(name: str, tree: JsonObject, busy: bool) -> SchedulerNode:
 
     `reason` is the annotation `gpufleet.io/reason`, letter by letter, where the cordon is ours; a cordon that somebody
     else set has none. `gpus` are the physical ones where GPU feature discovery counts them, else the node's capacity.
+    `driver_refusal` is by the labels of NVIDIA's GPU Operator.
     """
     ready = _ready(tree)
     closed = value_at(tree, "spec", "unschedulable")
@@ -72,6 +74,7 @@ def read_node(name: str, tree: JsonObject, busy: bool) -> SchedulerNode:
         reason_at=_annotation(tree, REASON_AT) if ours else None,
         gpus=_gpus(tree),
         registered=text_at(tree, "status", "nodeInfo", "bootID"),
+        driver_refusal=refusal(_texts(tree, "labels"), _texts(tree, "annotations")),
     )
 
 
@@ -145,6 +148,11 @@ def _annotation(tree: JsonObject, key: str) -> str | None:
 
 def _taints(tree: JsonObject) -> tuple[JsonObject, ...]:
     return objects_at(tree, "spec", "taints")
+
+
+def _texts(tree: JsonObject, part: str) -> dict[str, str]:
+    """Labels or annotations; a value that is no text is kept as its words, so that it is not taken for absent."""
+    return {str(key): str(value) for key, value in object_at(tree, "metadata", part).items()}
 
 
 def _gpus(tree: JsonObject) -> int | None:

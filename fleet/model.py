@@ -166,6 +166,7 @@ class SchedulerNode:
     (the scheduler's text). `flags` holds every state word, upper case. `features` are the words that jobs can ask for.
     `registered` is what changes when the node's daemon starts and tells the scheduler of itself (Slurm's
     SlurmdStartTime, Kubernetes' boot id), compared for equality only; None where it is not told.
+    `driver_refusal` is why its GPU driver is not ours to change; None where nothing says so.
     """
 
     name: str
@@ -178,6 +179,7 @@ class SchedulerNode:
     gpus: int | None
     features: frozenset[str] = frozenset()
     registered: str | None = None
+    driver_refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

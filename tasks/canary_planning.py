@@ -13,9 +13,11 @@ from blocks.fleet import Fleet
 from blocks.metrics import open_metrics, read_present_rules
 from blocks.scheduler import SchedulerLook
 from fleet.canonical import digest
+from fleet.driver_facts import platform_of
 from fleet.driver_names import installed_version
+from fleet.driver_nodes import NodeDriverReading
 from fleet.driver_rollback import RollbackPlan, plan_rollback
-from fleet.driver_rollout import DriverPlan, NodeDriverReading, plan_driver_rollout
+from fleet.driver_rollout import DriverPlan, plan_driver_rollout
 from fleet.driver_target import FormerDriver, same_release
 from fleet.drivers import parse_driver
 from fleet.errors import ConfigurationError, FleetError, PreconditionError
@@ -45,7 +47,8 @@ def make_driver_plan(
 ) -> DriverPlan:
     """Read every node of `pools` (all where empty) and plan; nothing is changed.
 
-    `to` is a release in full ("580.95.05"). Raises ConfigurationError, SchedulerUnreachable.
+    `to` is a release in full ("580.95.05"). Raises SchedulerUnreachable, and ConfigurationError, also where the driver
+    of every node is somebody else's.
     """
     found = parse_driver(to)
     if found is None or found.text != to or len(found.parts) < 2:
@@ -205,20 +208,24 @@ def _read_all(
 def _read(
     fleet: Fleet, node: Node, records: Mapping[str, NodeRecord], look: SchedulerLook, to: str
 ) -> NodeDriverReading:
-    record = records.get(node.name)
+    record, seen = records.get(node.name), look.nodes.get(node.name)
     traits = _traits(fleet, node, record)
     why = _why_left_out(fleet, node, record, look)
     if why is not None:
         return NodeDriverReading(traits, fault=why)
+    if seen is not None and seen.driver_refusal is not None:
+        return NodeDriverReading(traits, driver_refusal=seen.driver_refusal)
     busy = bool(look.jobs.get(node.name))
     settings = fleet.spec().drivers
     try:
         with closing(fleet.file_host(node)) as raw:
             host = DriverHost(raw, node.name, settings.sudo, settings.probe_seconds)
-            current = installed_version(host.read(SECTIONS))
-            if same_release(current, to) is True:
-                return NodeDriverReading(traits, current, None, busy)
-            return NodeDriverReading(traits, current, read_driver_target(host, node.name, to), busy)
+            reading = host.read(SECTIONS)
+            current = installed_version(reading)
+            gpus = reading.gpu_count or (None if seen is None else seen.gpus)
+            there = same_release(current, to) is True
+            target = None if there else read_driver_target(host, node.name, to)
+            return NodeDriverReading(traits, current, target, busy, platform=platform_of(reading), gpus=gpus)
     except FleetError as error:
         return NodeDriverReading(traits, fault=error.message)
 

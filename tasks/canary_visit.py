@@ -20,10 +20,12 @@ from fleet.errors import (
 from fleet.measures import Phase
 from fleet.model import NodeState
 from fleet.plan import Wave
-from ledger import NodeStatus
+from ledger import NodeStatus, Outcome
 from tasks.acceptance import validate_node
 from tasks.driver import OBSERVED as DRIVER_STEPS
 from tasks.driver import DriverSteps, change_driver, parts_now, restore_driver
+from tasks.driver_give_back import give_back_services
+from tasks.driver_work import DRIVER, RESTORE
 from tasks.measured import measure_phase, measured_with
 from tasks.node import VisitResult, ensure_maintenance, keep_quarantined, yield_node
 from tasks.operations import OperationRun
@@ -167,7 +169,7 @@ def _visited(
     except FleetError as error:
         blocked = isinstance(error, DriverBlocked)  # it stays out, with its holders named, until somebody ends them
         as_it_was = isinstance(error, PreconditionError) or not visit.done("drain")
-        if as_it_was and not blocked and not _began(visit, changing - _refused(error, changing)):
+        if as_it_was and not blocked and not _began(visit, changing - _untouched(visit)):
             return _return(visit, NodeStatus.SKIPPED, error.message)
         return give_up(error)
     finally:
@@ -206,7 +208,11 @@ def _check_not_going_back(visit: Visit) -> None:
 
 
 def _check_unchanged_since(visit: Visit, work: BackWork) -> None:
-    """Raises NotQualified where the node has neither the release that is taken back nor what it had before."""
+    """Raises NotQualified where the node has neither the release that is taken back nor what it had before, or its
+    driver is somebody else's now."""
+    seen = visit.look().nodes.get(visit.name)
+    if seen is not None and seen.driver_refusal is not None:
+        raise NotQualified(seen.driver_refusal, node=visit.name)
     loaded, former = parts_now(visit).loaded, work.former[visit.name].version or ""
     if loaded is not None and not same_release(loaded, work.released) and not same_release(loaded, former):
         raise NotQualified(f"has driver {loaded} now, which is not what {work.parent} brought", node=visit.name)
@@ -231,9 +237,14 @@ def _give_up(visit: Visit, steps: CanarySteps, error: FleetError) -> VisitResult
         return _quarantine(visit, second, f"{why}; and its former driver could not be put back: ")
 
 
-def _refused(error: FleetError, changing: frozenset[str]) -> frozenset[str]:
-    """An install that the package manager refused has changed nothing, and `change_driver` has put the rest back."""
-    return frozenset({"driver:install"}) & changing if isinstance(error, NotQualified) else frozenset()
+def _untouched(visit: Visit) -> frozenset[str]:
+    """Steps that changed nothing in the end: no package was changed, and the driver's steps have put the rest back."""
+    found: set[str] = set()
+    for way in (DRIVER, RESTORE):
+        back, begun = visit.last(f"{way}:put_back"), visit.last(f"{way}:mask")
+        if back is not None and back.outcome is Outcome.DONE and begun is not None and back.id > begun.id:
+            found |= {f"{way}:mask", f"{way}:install"}
+    return frozenset(found)
 
 
 def _began(visit: Visit, steps: frozenset[str]) -> bool:
@@ -241,5 +252,8 @@ def _began(visit: Visit, steps: frozenset[str]) -> bool:
 
 
 def _quarantine(visit: Visit, error: FleetError, before: str = "") -> VisitResult:
-    visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, f"{before}{error}", visit.operation)
+    """Out of service with its reason; the services that were stopped there run again."""
+    left = give_back_services(visit, error)
+    why = f"{before}{error}; {left}" if left else f"{before}{error}"
+    visit.ledger.inventory.move(visit.name, NodeState.QUARANTINED, why, visit.operation)
     return keep_quarantined(visit)

@@ -14,13 +14,24 @@ from fleet.driver_facts import dpkg_or_rpm
 from fleet.driver_names import driver_target_for, installed_version, kind_of, names_to_ask
 from fleet.driver_readback import DriverOutcome, DriverParts, Standing, parts_of
 from fleet.driver_target import DriverTarget, FormerDriver, InstallKind, PackagePin, RebootPolicy, RunfilePin
-from fleet.errors import DriverMismatch, LeaseLost, NotQualified, PreconditionError
+from fleet.errors import (
+    DriverInstallFailed,
+    DriverMismatch,
+    FleetError,
+    HardwareFault,
+    LeaseLost,
+    NotQualified,
+    PreconditionError,
+    TransientError,
+)
 from fleet.gpu_settings import lost, settings_of, unknown_since
 from ledger import Outcome
 from tasks.driver_former import SECTIONS, ensure_former, recorded_former
+from tasks.driver_found import ensure_found, nothing_changed, recorded_found
 from tasks.driver_holders import mask_upgrades, not_running, start_holders, stop_holders, unload, unmask_upgrades
 from tasks.driver_install import install_driver
 from tasks.driver_load import load_driver, settle_reboot
+from tasks.driver_locks import wait_until_free
 from tasks.driver_preflight import check_node
 from tasks.driver_settings import ensure_settings, remembered
 from tasks.driver_work import DRIVER, RESTORE, DriverWork, PatientHost, settings_of_visit, settle_jobs
@@ -133,13 +144,15 @@ def _begun(visit: Visit) -> bool:
 def _converge(work: DriverWork, steps: DriverSteps) -> DriverOutcome:
     before = work.look()
     if not before.is_target:
+        ensure_found(work)
         mask_upgrades(work)
         try:
+            wait_until_free(work)
             _bring(work, steps)
         except LeaseLost:
             raise
-        except PreconditionError:
-            _put_back(work)
+        except (PreconditionError, DriverInstallFailed) as error:
+            _put_back(work, error)
             raise
     ensure_settings(work)
     start_holders(work)
@@ -156,27 +169,30 @@ def _bring(work: DriverWork, steps: DriverSteps) -> None:
     steps.load(work)
 
 
-def _put_back(work: DriverWork) -> None:
-    """Leave the node as it was found: for where the change ended before any package was changed."""
-    former = work.former.driver
-    if work.name != DRIVER or former is None or _lacks(work, former):
+def _put_back(work: DriverWork, why: FleetError) -> None:
+    """Leave the node as this way found it: for where it ended before any package was changed.
+
+    Raises DriverMismatch with both reasons where that does not succeed.
+    """
+    if not nothing_changed(work):
         return
     work.visit.say("puts back what was stopped")
-    with work.visit.step("driver:put_back", {"modules": list(work.former.modules)}) as evidence:
+    with work.visit.step(f"{work.name}:put_back", {"modules": list(work.former.modules)}) as evidence:
         loaded = work.read("driver").driver.modules or frozenset()
         missing = [module for module in reversed(work.former.modules) if module not in loaded]
         evidence["refused"] = [module for module in missing if work.host.load(module).code]
-    if work.packages is not None and work.former.held:
-        work.packages.hold(work.former.held)  # an install that was refused had lifted them
-    ensure_settings(work)
-    start_holders(work)
-    unmask_upgrades(work)
-
-
-def _lacks(work: DriverWork, driver: DriverTarget) -> bool:
-    """Whether the node's packages are no longer those of `driver`."""
-    installed = work.installed()
-    return any(installed.get(pin.name) != pin.version for pin in driver.packages)
+    found = recorded_found(work)
+    if work.packages is not None and found is not None and found.held:
+        work.packages.hold(found.held)  # an install that was refused had lifted them
+    try:
+        ensure_settings(work)
+        start_holders(work)
+        unmask_upgrades(work)
+    except LeaseLost:
+        raise
+    except (PreconditionError, HardwareFault, TransientError) as second:
+        text = f"{why.message}; and what was stopped could not be put back: {second.message}"
+        raise DriverMismatch(text, node=work.visit.name) from second
 
 
 def _faults(work: DriverWork) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ from fleet.driver_readback import unbuilt
 from fleet.driver_target import InstallKind, is_driver_package, missing_pins
 from fleet.drivers import is_newer, parse_driver
 from fleet.errors import DriverInstallFailed, DriverMismatch, NotQualified
+from ledger import Entry
+from tasks.driver_found import held_names, nothing_changed
 from tasks.driver_locks import run_unlocked
-from tasks.driver_preflight import RUNNING_UPGRADERS, held_names
-from tasks.driver_work import DriverWork, settle_jobs
+from tasks.driver_work import DRIVER, DriverWork, settle_jobs
 from tasks.presets import DISRUPTS, step
 
 _REFUSES = {
@@ -24,23 +25,24 @@ _REFUSES = {
     JobFault.CONFLICT: "its dependencies cannot be met",
 }
 """Faults that another try does not mend, found before anything is unpacked."""
-_UPGRADER_LOOK_SECONDS = 15.0
+_FETCHES_AGAIN_SECONDS = 30.0
 
 
 @step("install driver on {work.visit.name}", DISRUPTS)
 def install_driver(work: DriverWork) -> None:
     """Bring the packages to the target's versions, and see the module of every installed kernel.
 
-    Raises NotQualified where the package manager refuses and nothing was changed, DriverInstallFailed where it
-    failed as often as allowed, DriverMismatch where a kernel has no module, and what `check_undisturbed` raises.
+    Raises NotQualified where the package manager refuses, or cannot fetch them for `drivers.reach_seconds`, and
+    nothing was changed; DriverInstallFailed where it failed as often as allowed, DriverMismatch where a kernel has no
+    module, and what `check_undisturbed` raises.
     """
     settle_jobs(work)
-    _wait_for_upgraders(work)
+    away_since: float | None = None
     while True:
         _repair(work)
         if _is_there(work):
             break
-        _try_once(work)
+        away_since = _try_once(work, away_since)
     _hold_again(work)
     _check_modules(work)
 
@@ -49,19 +51,6 @@ def _is_there(work: DriverWork) -> bool:
     if work.target.kind is not InstallKind.RUNFILE:
         return not missing_pins(work.target.packages, work.installed())
     return work.look().packages_there
-
-
-def _wait_for_upgraders(work: DriverWork) -> None:
-    """An upgrade that is under way is let finish; the lock says who it is where it does not."""
-    clock = work.visit.fleet.clock
-    units = tuple(unit for unit in RUNNING_UPGRADERS if unit in work.settings.upgraders)
-    deadline = clock.monotonic() + work.settings.lock_seconds
-    while clock.monotonic() < deadline:
-        active = work.ask(lambda: work.host.active_units(units))
-        if not active:
-            return
-        work.visit.say(f"waits for {', '.join(active)}, which changes packages")
-        clock.sleep(_UPGRADER_LOOK_SECONDS)
 
 
 def _repair(work: DriverWork) -> None:
@@ -88,54 +77,68 @@ def _only_ours(broken: tuple[str, ...]) -> bool:
     return all(is_driver_package(name) for name in broken)
 
 
-def _try_once(work: DriverWork) -> None:
+def _try_once(work: DriverWork, away_since: float | None) -> float | None:
+    """One install; the answer is since when its packages cannot be fetched (monotonic), None where that is not so."""
     visit, target = work.visit, work.target
     step = f"{work.name}:install"
     tried = [e for e in visit.ledger.journal.entries(visit.operation, visit.name) if e.step == step]
-    met_a_lock = sum(
-        job_fault(str(e.result.get("tail", ""))) is JobFault.LOCKED and e.result.get("code") != 0 for e in tried
-    )
-    never_began = sum(e.result.get("state") == JobState.ABSENT.value for e in tried)
-    if len(tried) - met_a_lock - never_began >= work.settings.install_attempts:
-        raise _failed(work, len(tried), str(tried[-1].result.get("tail", "")))
+    counted = [entry for entry in tried if _counts(entry)]
+    if len(counted) >= work.settings.install_attempts:
+        raise _failed(work, len(counted), str(counted[-1].result.get("tail", "")))
     visit.check_undisturbed()
     _release(work)
     visit.say(f"installs driver {target.version}")
     job = run_unlocked(work, "install", _command(work), work.settings.install_seconds)
-    if not job.succeeded:
-        _judge(work, job)
+    if job.succeeded:
+        return None
+    if job_fault(job.tail) is JobFault.NETWORK:
+        return _wait_for_repositories(work, job, away_since)
+    _judge(work, job)
+    return None
 
 
-def _failed(work: DriverWork, tries: int, tail: str) -> DriverInstallFailed | NotQualified:
-    """The end of all tries: where the repositories could not be reached nothing was changed, and the node goes back."""
+def _counts(entry: Entry) -> bool:
+    """Whether it was a try of the install itself: not one that met a lock, never began, or could not fetch."""
+    if entry.result.get("state") == JobState.ABSENT.value:
+        return False
+    passes = job_fault(str(entry.result.get("tail", ""))) in (JobFault.LOCKED, JobFault.NETWORK)
+    return entry.result.get("code") == 0 or not passes
+
+
+def _wait_for_repositories(work: DriverWork, job: HostJob, away_since: float | None) -> float:
+    """Let some time pass before the next try. Raises NotQualified or DriverInstallFailed once it was long enough."""
+    clock, words = work.visit.fleet.clock, last_words(job.tail) or "the package manager said nothing"
+    since = clock.monotonic() if away_since is None else away_since
+    if clock.monotonic() - since >= work.settings.reach_seconds:
+        text = f"{work.target.version} is not installed, its packages cannot be fetched: {words}"
+        error = NotQualified if nothing_changed(work) else DriverInstallFailed
+        raise error(text, node=work.visit.name, evidence=(job.tail[-500:],))
+    work.visit.say(f"waits for its repositories: {words}")
+    clock.sleep(max(work.settings.poll_seconds, _FETCHES_AGAIN_SECONDS))
+    return since
+
+
+def _failed(work: DriverWork, tries: int, tail: str) -> DriverInstallFailed:
+    """The end of all tries."""
     fault = job_fault(tail)
     words = last_words(tail) or "the package manager said nothing"
     if fault is JobFault.MODULE_NOT_BUILT:
         words = f"DKMS could not build its module; {words}"
     text = f"{work.target.version} is not installed after {tries} tries: {words}"
-    if fault is JobFault.NETWORK and _nothing_done(work):
-        return NotQualified(text, node=work.visit.name)
     return DriverInstallFailed(text, node=work.visit.name)
 
 
-def _nothing_done(work: DriverWork) -> bool:
-    """Whether the packages are whole and still those of before: what failed was only the fetching."""
-    former, packages = work.former.driver, work.packages
-    if former is None or packages is None or packages.audit():
-        return False
-    return not missing_pins(former.packages, work.installed())
-
-
 def _judge(work: DriverWork, job: HostJob) -> None:
-    """What a failed install means. A lost job (a reboot, or somebody ended it) is read back and repeated."""
+    """What a failed install means. A lost job (a reboot, or somebody ended it) is read back and repeated.
+
+    A way back that is refused is a failure of the node: it does not pass by itself, and the node was to go back.
+    """
     if job.state is JobState.LOST:
         return
     fault = job_fault(job.tail)
-    if fault in _REFUSES and _nothing_done(work):
+    if fault in _REFUSES and work.name == DRIVER and nothing_changed(work):
         text = f"{work.target.version} was not installed, {_REFUSES[fault]}: {last_words(job.tail)}"
         raise NotQualified(text, node=work.visit.name, evidence=(job.tail[-500:],))
-    if fault is JobFault.MODULE_NOT_BUILT and _is_there(work):
-        return  # the packages are there; which kernels have no module is said next
 
 
 def _command(work: DriverWork) -> tuple[str, ...]:

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from adapters.packages import Packages
 from fleet.driver_facts import DriverFacts, PackageFacts, dpkg_or_rpm, kernels_that_matter
+from fleet.driver_jobs import HostJob
 from fleet.driver_names import kind_of
-from fleet.driver_packages import fault_line
+from fleet.driver_packages import last_words
 from fleet.driver_preflight import Preflight, check_driver_change
-from fleet.driver_target import is_driver_package
+from fleet.driver_target import PackagePin
 from fleet.errors import DriverBlocked, NotQualified
 from fleet.node_reading import NodeReading
+from fleet.package_repositories import complaints, refresh_faults, sources_of
 from tasks.driver_former import SECTIONS
-from tasks.driver_locks import run_unlocked
+from tasks.driver_locks import run_unlocked, running_upgraders, wait_until_free
 from tasks.driver_work import DriverWork
 
-RUNNING_UPGRADERS = (
-    *("apt-daily.service", "apt-daily-upgrade.service"),
-    *("dnf-automatic.service", "dnf-automatic-install.service"),
-)
-"""Units that are active only while they change packages."""
 _HELD = ("holder.foreign", "holder.container")
+_ASKS_AGAIN_SECONDS = 30.0
 
 
 def check_node(work: DriverWork) -> Preflight:
     """Judge the node. Raises NotQualified or DriverBlocked with everything that blocks.
 
-    A process that holds a GPU may be ending: it is looked at as often as unloading is tried.
+    Another package manager at work is waited for first. A process that holds a GPU may be ending: it is looked at as
+    often as unloading is tried.
     """
     visit = work.visit
+    wait_until_free(work)
     visit.say("checks whether its driver can be changed")
     with visit.step("driver:preflight", {"target": work.target.version}) as evidence:
         facts = read_driver_facts(work)
@@ -55,21 +56,22 @@ def _only_held(judged: Preflight) -> bool:
 
 def read_driver_facts(work: DriverWork) -> DriverFacts:
     """What the preflight judges, read from the node; the package indexes are brought up to date first."""
+    visit = work.visit
     reading = work.read(*SECTIONS)
-    host, target = work.host, work.target
-    upgraders = tuple(unit for unit in RUNNING_UPGRADERS if unit in work.settings.upgraders)
+    host, seen = work.host, visit.look().nodes.get(visit.name)
     running = next((kernel.version for kernel in kernels_that_matter(reading) if kernel.running), reading.kernel)
     return DriverFacts(
-        target=target,
+        target=work.target,
         reading=reading,
-        today=work.visit.fleet.clock.now().date(),
+        today=visit.fleet.clock.now().date(),
         packages=_packages(work, reading),
         former=work.former,
         free_mib=host.free_mib(),
         holders=host.holders(),
-        active_upgraders=work.ask(lambda: host.active_units(upgraders)),
+        active_upgraders=running_upgraders(work),
         signer=None if running is None else host.module_signer(running),
-        kubernetes=work.visit.fleet.spec().scheduler.kind == "kubernetes",
+        driver_refusal=None if seen is None else seen.driver_refusal,
+        kubernetes=visit.fleet.spec().scheduler.kind == "kubernetes",
     )
 
 
@@ -79,33 +81,45 @@ def _packages(work: DriverWork, reading: NodeReading) -> PackageFacts:
     if packages is None:
         path = target.runfile.path if target.runfile else "/"
         return PackageFacts(target.kind, manager, runfile_sha256=work.host.sha256(path))
-    refresh = packages.refresh_command()
-    told = ""
-    if refresh is not None:
-        job = run_unlocked(work, "refresh", refresh, work.settings.lock_seconds)
-        told = "" if job.succeeded and not _warns(job.tail) else fault_line(job.tail) or f"ended with {job.code}"
+    pins = (*target.packages, *(work.former.driver.packages if work.former.driver else ()))
+    told = _refreshed(work, packages, pins)
     installed = work.ask(packages.installed)
-    former = work.former.driver.packages if work.former.driver else ()
-    names = dict.fromkeys(pin.name for pin in (*target.packages, *former))
+    simulation = packages.simulate(target.packages)
+    comes = simulation.installs if simulation is not None else {}
     return PackageFacts(
         kind=kind_of(reading, installed, manager),
         manager=manager,
         installed=installed,
         audit=packages.audit(),
         held=work.ask(packages.held),
-        offered=packages.offered(tuple(names)),
+        offered=packages.offered(tuple(dict.fromkeys((*(pin.name for pin in pins), *comes)))),
         records=packages.records(target.packages),
-        simulation=packages.simulate(target.packages),
+        simulation=simulation,
         refresh=told,
     )
 
 
-def _warns(text: str) -> bool:
+def _refreshed(work: DriverWork, packages: Packages, pins: tuple[PackagePin, ...]) -> str:
+    """Bring the indexes up to date; the answer is what that complained of, "" where of nothing.
+
+    A repository of these packages that does not answer is asked again for `drivers.reach_seconds`.
+    """
+    command, clock = packages.refresh_command(), work.visit.fleet.clock
+    deadline = clock.monotonic() + work.settings.reach_seconds
+    wanted = {(pin.name, pin.version) for pin in pins}
+    needed = {(pin.name, pin.version) for pin in work.target.packages}
+    while command is not None:
+        told = _complaints(run_unlocked(work, "refresh", command, work.settings.lock_seconds))
+        sources = sources_of(packages.offered(tuple(dict.fromkeys(pin.name for pin in pins))), wanted, needed)
+        away = [fault for fault in refresh_faults(told) if fault.passes and fault.concerns(sources)]
+        if not away or clock.monotonic() >= deadline:
+            return told
+        work.visit.say(f"waits for a repository: {away[0].line[:120]}")
+        clock.sleep(max(work.settings.poll_seconds, _ASKS_AGAIN_SECONDS))
+    return ""
+
+
+def _complaints(job: HostJob) -> str:
     """apt-get update ends with 0 also where it goes on with an old index, or takes one without a signature."""
-    return any(line.startswith(("E:", "Err:", "W: GPG", "W: Failed", "W: An error")) for line in text.splitlines())
-
-
-def held_names(work: DriverWork) -> tuple[str, ...]:
-    """The driver's packages that are held now."""
-    packages = work.packages
-    return () if packages is None else tuple(n for n in work.ask(packages.held) if is_driver_package(n))
+    told = "\n".join(complaints(job.tail))
+    return told if told or job.succeeded else last_words(job.tail) or f"it ended with {job.code}"

@@ -27,7 +27,13 @@ def shared() -> Path:
     return folder
 
 
-_LONGEST = ("test_driver_apt.py", "test_driver_killed.py", "test_canary_visit.py", "test_canary_rollback.py")
+_LONGEST = (
+    "test_driver_apt.py",
+    "test_driver_killed.py",
+    "test_canary_visit.py",
+    "test_canary_rollback.py",
+    "test_driver_give_back.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -56,11 +56,16 @@ class AptJobs:
         except AptError as error:
             return failure(str(error), 100)
 
+    def lock_holder(self) -> tuple[int, str] | None:
+        """The process that changes packages now, and its name."""
+        host = self._host
+        if host.machine.name in host.faults.apt_busy and host.machine.clock.now() < _BUSY_UNTIL:
+            return (911, "unattended-upgr")
+        return self._holder
+
     def _locked(self, who: str) -> Reply | None:
         """The refusal where somebody else changes packages."""
-        holder, host = self._holder, self._host
-        if host.machine.name in host.faults.apt_busy and host.machine.clock.now() < _BUSY_UNTIL:
-            holder = (911, "unattended-upgr")
+        holder = self.lock_holder()
         if holder is None:
             return None
         if who == "dpkg":

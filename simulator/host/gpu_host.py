@@ -31,6 +31,7 @@ Answer = Reply | Awaitable[Reply]
 _DISKS = {"/boot": ("/dev/md1", 1_992_552, 1_421_004), "/var": ("/dev/md2", 491_135_456, 391_204_112)}
 _ROOT = ("/dev/md0", 959_786_032, 871_005_316)
 _FULL_KIB = 184_320
+_DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
 
 
 def split(line: str) -> list[str]:
@@ -76,7 +77,8 @@ class GpuHost:
         document = Document(state, self.driver, self.services, self.heat, self._smi, vbios)
         self._probe = ProbeAnswers(state, document)
         self._queries = AptQueries(state)
-        self._changes = (AptJobs(state, self.driver), Dnf(state, self.driver), Runfile(state, self.driver))
+        self._apt = AptJobs(state, self.driver)
+        self._changes = (self._apt, Dnf(state, self.driver), Runfile(state, self.driver))
         self._tools = Tools(state, self.driver, self.heat)
         self.jobs = Jobs(machine.clock, self._begin)
         self.exporter = Exporter(state, self.services, self.heat, self._xids)
@@ -104,12 +106,20 @@ class GpuHost:
                 return self.jobs.read(rest)
             case ["sh", "-c", _, "gpufleet-holders"]:
                 return self.services.listing()
+            case ["sh", "-c", _, "gpufleet-locks", *files]:
+                return self._locks(files)
             case []:
                 wrong = "bash: -c: line 1: unexpected EOF while looking for matching quote\n"
                 return failure(wrong, 2) if line.strip() else Reply(0)
             case _:
                 started = self._begin(words)
                 return self.jobs.wait(started) if isinstance(started, Program) else started
+
+    def _locks(self, files: list[str]) -> Reply:
+        """Who holds dpkg's lock, where that is asked for."""
+        holder = self._apt.lock_holder() if _DPKG_LOCK in files else None
+        line = "" if holder is None else f"lock\t{holder[0]}\t{holder[1]}\t{_DPKG_LOCK}\n"
+        return Reply(0, f"{line}gpufleet-locks-end\n")
 
     def _begin(self, words: list[str]) -> Program | Answer:
         """What a command does, at once or in its time; the same where a job runs it."""

@@ -10,11 +10,11 @@ import pytest
 from unit.canary_site import NODE, CanarySite
 from unit.driver_host_fake import NEW, OLD, check_whole
 from unit.measurement_site import ALL_REDUCE, GEMM, HBM, VALUES
-from unit.site_fakes import Answer
+from unit.site_fakes import Answer, FakeScheduler
 from unit.test_drain_jobs import JOB, run
 
 from fleet.measures import Phase
-from fleet.model import NodeState
+from fleet.model import NodeState, SchedulerNode
 from ledger import ControlVerb, NodeStatus, Outcome
 from tasks.canary_visit import OUTCOME
 from tasks.node import VisitResult
@@ -91,7 +91,7 @@ def test_a_process_that_takes_a_gpu_after_the_checks_is_named_too(site: CanarySi
 
 
 def test_a_check_that_forbids_the_change_gives_the_node_back_as_it_was(site: CanarySite) -> None:
-    site.gpu_host.update_says = "E: The repository 'file:/x ./ Release' is not signed."
+    site.gpu_host.update_says = "E: The repository 'http://mirror x Release' is not signed."
     result = site.change()
     assert result.status is NodeStatus.SKIPPED
     assert "no good signature" in result.reason
@@ -299,3 +299,27 @@ def test_a_change_that_is_blocked_and_killed_anywhere_leaves_the_former_driver_w
         assert (result.status, site.kept_out()) == (NodeStatus.FAILED, True), site.folder()
         assert "pid 9000 (python3) of eva" in result.reason, site.folder()
         check_whole(site.gpu_host, OLD)
+
+
+class LabelledScheduler(FakeScheduler):
+    """Its node came under NVIDIA's GPU Operator."""
+
+    def read_nodes(self) -> dict[str, SchedulerNode]:
+        return {name: replace(node, driver_refusal="its operator's") for name, node in super().read_nodes().items()}
+
+
+def test_a_node_that_came_under_the_operator_since_it_was_planned_is_skipped(site: CanarySite) -> None:
+    site.fake_scheduler = LabelledScheduler()
+    result = site.change()
+    assert (result.status, site.serves()) == (NodeStatus.SKIPPED, True)
+    assert result.reason.startswith("its operator's: change it through the GPU Operator")
+    check_whole(site.gpu_host, OLD)
+
+
+def test_a_way_back_leaves_a_node_to_the_operator_that_has_it_now(site: CanarySite) -> None:
+    site.change()
+    site.begin_way_back()
+    site.fake_scheduler = LabelledScheduler()
+    result = site.back()
+    assert (result.status, result.reason, site.serves()) == (NodeStatus.SKIPPED, "its operator's", True)
+    check_whole(site.gpu_host, NEW)

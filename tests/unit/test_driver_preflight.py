@@ -13,7 +13,7 @@ from unit.site_fakes import SiteClock
 
 from fleet.driver_facts import DriverFacts, PackageFacts
 from fleet.driver_holders import Holder
-from fleet.driver_operator_labels import STATE_LABEL
+from fleet.driver_operator_labels import STATE_LABEL, refusal
 from fleet.driver_packages import InstalledPackage, OfferedPackage, PackageRecord, Simulation
 from fleet.driver_preflight import Preflight, check_driver_change
 from fleet.driver_settings import DriverSettings, FreeSpace
@@ -34,7 +34,7 @@ def reading(change: Callable[[FakeGpuHost], None] = lambda _: None) -> NodeReadi
 
 def good() -> DriverFacts:
     """A node on which nothing stands in the way."""
-    sources = ("500 http://mirror.example x",)
+    sources = ("http://mirror.example x/main amd64 Packages",)
     names = [(n, OLD + REVISION) for n in OLD_NAMES] + [(n, NEW + REVISION) for n in NEW_NAMES]
     packages = PackageFacts(
         kind=InstallKind.APT,
@@ -116,11 +116,14 @@ PASSED = (PciDevice("0000:01:00.0", "0x10de", None, "0x030200", "vfio-pci"),)
         (with_driver(library_versions=(OLD, "550.54.15")), "driver.two"),
         (with_driver(origin="runfile"), "installer.other"),
         (with_driver(origin="container"), "installer.other"),
-        (replace(good(), labels={STATE_LABEL: "drain-required"}), "operator.manages"),
+        (replace(good(), driver_refusal=refusal({STATE_LABEL: "drain-required"})), "operator.manages"),
         (packages(audit=None), "packages.unknown"),
         (packages(audit=("slurm-wlm",)), "packages.broken"),
-        (packages(refresh="E: The repository 'file:/r ./ Release' is not signed."), "repository.unsigned"),
-        (packages(refresh="E: Failed to fetch x Hash Sum mismatch"), "repository.digest"),
+        (packages(refresh="E: The repository 'http://mirror.example x Release' is not signed."), "repository.unsigned"),
+        (
+            packages(refresh="E: Failed to fetch http://mirror.example/dists/x/InRelease  Hash Sum mismatch"),
+            "repository.digest",
+        ),
         (packages(refresh="Temporary failure resolving 'm'"), "repository.unreachable"),
         (packages(records=()), "package.digest_unknown"),
         (packages(records=tuple(PackageRecord(n, NEW + REVISION, "0" * 64) for n in NEW_NAMES)), "package.digest"),

@@ -228,3 +228,29 @@ def test_any_status_is_read(part: str, value: object) -> None:
 
 def test_the_cordon_key_is_what_the_docs_say() -> None:
     assert CORDON == "gpufleet.io/cordon"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "why"),
+    [
+        ({}, {}, None),
+        ({"nvidia.com/gpu.deploy.driver": "pre-installed"}, {}, None),
+        ({"nvidia.com/gpu.deploy.driver": "true"}, {}, "the GPU Operator manages its driver"),
+        ({"nvidia.com/gpu-driver-upgrade-state": "drain-required"}, {}, "is changing its driver (drain-required)"),
+        ({"nvidia.com/gpu-driver-upgrade-state": "later"}, {}, "'later', which is not known"),
+        ({}, {"nvidia.com/gpu-driver-upgrade-enabled": "true"}, "the GPU Operator manages its driver"),
+    ],
+)
+def test_a_node_tells_whose_its_driver_is(
+    labels: Mapping[str, str], annotations: Mapping[str, str], why: str | None
+) -> None:
+    told = _read(node(labels=labels, annotations=annotations)).driver_refusal
+    assert told is None if why is None else why in (told or "")
+
+
+def test_a_label_that_is_no_text_is_not_taken_for_a_missing_one() -> None:
+    tree = node()
+    labels = object_at(tree, "metadata", "labels")
+    assert isinstance(labels, dict)
+    labels["nvidia.com/gpu-driver-upgrade-state"] = 5
+    assert "'5', which is not known" in (_read(tree).driver_refusal or "")
