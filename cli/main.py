@@ -20,6 +20,7 @@ from cli.driver import rollback, verdict
 from cli.explain import explain
 from cli.gpus import gpus
 from cli.inventory import inventory_app
+from cli.jobs import jobs
 from cli.look import status, why
 from cli.measure import measure
 from cli.node import node
@@ -43,7 +44,7 @@ app.add_typer(audit_app, name="audit")
 app.add_typer(inventory_app, name="inventory")
 app.add_typer(breaker_app, name="breaker")
 for command in (
-    *(status, nodes, node, gpus, why, sweep, drift, explain, compat, lifecycle),
+    *(status, nodes, node, gpus, jobs, why, sweep, drift, explain, compat, lifecycle),
     *(drain, undrain, consent, measure, verdict, rollback),
     *(approve, halt, resume, abort, clear, up, down, simulate, demo),
 ):
