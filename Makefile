@@ -8,7 +8,7 @@ WORKERS ?= 2
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: test-units test-flows test-real test-drivers help setup demo test format clean
+.PHONY: test-style test-units test-flows test-real test-drivers help setup demo test format clean
 
 help:
 	@echo "make demo    a firmware rollout over 32 simulated nodes, in the terminal and in the Prefect UI"
@@ -32,10 +32,7 @@ demo: $(READY)
 	@$(BIN)/gpufleet demo
 
 test: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(MAKE) --no-print-directory -j 4 test-flows test-units test-real test-drivers
+	$(MAKE) --no-print-directory -j 3 test-flows test-style test-units test-real test-drivers
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -44,10 +41,15 @@ format: $(READY)
 clean:
 	rm -rf .venv .gpufleet .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info build
 
+test-style: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
 test-units: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not prefect"
 
-# What needs a Prefect server mostly waits: three sites side by side, and beside the rest.
+# What needs a Prefect server mostly waits: so sites run side by side, and beside the rest.
 test-flows: $(READY)
 	$(BIN)/python -m pytest -m prefect tests/flows
 
