@@ -51,9 +51,9 @@ POOLS: Mapping[str, int] = {
     "rejected": 1,
     "policy": 1,
     "bundle": 1,
-    "halted": 4,
-    "cancelled": 4,
-    "aborted": 4,
+    "halted": 7,
+    "cancelled": 7,
+    "aborted": 7,
     "killed": 2,
     "drained": 2,
 }
