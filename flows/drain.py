@@ -7,8 +7,9 @@ from prefect import State, flow
 from blocks.fleet import load_fleet
 from fleet.drain_plan import DrainPlan
 from fleet.plan import Wave
-from flows.waves import drain_wave
-from tasks.draining import open_or_take_up_drain
+from flows.waves import visit_nodes, wave_flow
+from tasks.dispatch import Stopped
+from tasks.draining import drain_and_keep, open_or_take_up_drain
 from tasks.gate import pass_gate
 from tasks.operations import OperationRun, recorded_end
 from tasks.reports import publish_drain_plan
@@ -46,3 +47,9 @@ def drain_pool(run: OperationRun[DrainPlan], wave: Wave) -> None:
         pass_gate(run, wave)
     stop_on(drain_wave(run, wave))
     note(run, wave, "judged")
+
+
+@wave_flow("drain-wave")
+def drain_wave(run: OperationRun[DrainPlan], wave: Wave) -> Stopped | None:
+    """Drain every node of one wave and keep them drained; as `visit_nodes`."""
+    return visit_nodes(run, wave, drain_and_keep.submit)

@@ -7,11 +7,13 @@ from prefect import State, flow
 from blocks.fleet import load_fleet
 from fleet.driver_rollout import DriverPlan
 from fleet.plan import Wave
-from flows.waves import driver_wave
+from flows.waves import visit_nodes, wave_flow
 from tasks.canary import AFTER_CHANGE, BEFORE_CHANGE, bake_and_judge, check_driver_plan, measure_controls
 from tasks.canary_planning import open_or_take_up_canary
 from tasks.canary_reports import publish_driver_plan, publish_verdicts
-from tasks.fencing import lift_fences
+from tasks.canary_visit import canary_work, change_node
+from tasks.dispatch import Stopped
+from tasks.fencing import PoolFence, lift_fences
 from tasks.gate import pass_gate
 from tasks.judge import check_pool_before, judge_wave
 from tasks.operations import OperationRun, recorded_end
@@ -59,3 +61,10 @@ def roll_out(run: OperationRun[DriverPlan], wave: Wave) -> None:
     bake_and_judge(run, wave)
     judge_wave(run, wave)
     note(run, wave, "judged")
+
+
+@wave_flow("driver-wave")
+def driver_wave(run: OperationRun[DriverPlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
+    """Change the driver of every node of one wave; as `visit_nodes`."""
+    work = canary_work(run, wave, PoolFence(run, wave).take_in)
+    return visit_nodes(run, wave, lambda visit: change_node.submit(visit, work), only_in_hand)

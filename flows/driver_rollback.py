@@ -5,11 +5,15 @@ from __future__ import annotations
 from prefect import State, flow
 
 from blocks.fleet import load_fleet
-from flows.waves import rollback_wave
+from fleet.driver_rollback import RollbackPlan
+from fleet.plan import Wave
+from flows.waves import visit_nodes, wave_flow
 from tasks.canary_planning import take_up_rollback
 from tasks.canary_reports import publish_rollback_plan
+from tasks.canary_visit import BackWork, put_back_node
+from tasks.dispatch import Stopped
 from tasks.fencing import lift_fences
-from tasks.operations import recorded_end
+from tasks.operations import OperationRun, recorded_end
 from tasks.waves import has_nodes_in_hand, is_over, note, stop_on
 
 
@@ -31,3 +35,10 @@ def driver_rollback(fleet: str, operation: str) -> State[None]:
                 note(run, wave, "judged")
     lift_fences(run.fleet)
     return end.state()
+
+
+@wave_flow("rollback-wave")
+def rollback_wave(run: OperationRun[RollbackPlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
+    """Put the former driver back on every node of one wave; as `visit_nodes`."""
+    work = BackWork(run.plan.former, frozenset(run.plan.measured), run.plan.canary, run.plan.parent, run.plan.released)
+    return visit_nodes(run, wave, lambda visit: put_back_node.submit(visit, work), only_in_hand)

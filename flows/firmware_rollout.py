@@ -6,11 +6,14 @@ from prefect import State, flow
 
 from blocks.fleet import load_fleet
 from fleet.plan import FirmwarePlan, Wave
-from flows.waves import firmware_wave
+from flows.waves import visit_nodes, wave_flow
 from tasks.baselines import record_baselines
-from tasks.fencing import lift_fences
+from tasks.bundles import firmware_of
+from tasks.dispatch import Stopped
+from tasks.fencing import PoolFence, lift_fences
 from tasks.gate import pass_gate
 from tasks.judge import check_pool_before, judge_wave
+from tasks.node import update_node
 from tasks.operations import OperationRun, recorded_end
 from tasks.planning import check_plan, open_or_take_up
 from tasks.reports import publish_plan
@@ -50,3 +53,10 @@ def roll_out(run: OperationRun[FirmwarePlan], wave: Wave) -> None:
     bake(run, wave)
     judge_wave(run, wave)
     note(run, wave, "judged")
+
+
+@wave_flow("firmware-wave")
+def firmware_wave(run: OperationRun[FirmwarePlan], wave: Wave, only_in_hand: bool = False) -> Stopped | None:
+    """Update every node of one wave; as `visit_nodes`."""
+    firmware = firmware_of(run, PoolFence(run, wave).take_in)
+    return visit_nodes(run, wave, lambda visit: update_node.submit(visit, firmware), only_in_hand)

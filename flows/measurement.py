@@ -5,9 +5,18 @@ from __future__ import annotations
 from prefect import State, flow
 
 from blocks.fleet import load_fleet
-from flows.waves import measure_wave
-from tasks.measurement import open_or_take_up_measurement, publish_measurement_plan, publish_measurements
-from tasks.operations import recorded_end
+from fleet.measurement_plan import MeasurementPlan
+from fleet.plan import Wave
+from flows.waves import visit_nodes, wave_flow
+from tasks.dispatch import Stopped
+from tasks.measurement import (
+    measure_and_return,
+    measuring_of,
+    open_or_take_up_measurement,
+    publish_measurement_plan,
+    publish_measurements,
+)
+from tasks.operations import OperationRun, recorded_end
 from tasks.waves import is_over, note, stop_on
 
 RUNS = 3
@@ -36,3 +45,10 @@ def measurement(
                 note(run, wave, "judged")
         publish_measurements(run)
     return end.state()
+
+
+@wave_flow("measure-wave")
+def measure_wave(run: OperationRun[MeasurementPlan], wave: Wave) -> Stopped | None:
+    """Measure every node of one wave and give each back; as `visit_nodes`."""
+    measuring = measuring_of(run)
+    return visit_nodes(run, wave, lambda visit: measure_and_return.submit(visit, measuring))

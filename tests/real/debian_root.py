@@ -1,4 +1,4 @@
-"""A Debian root made by debootstrap, packages made by dpkg-deb, and a signed repository of them inside."""
+"""A Debian root made by mmdebstrap, packages made by dpkg-deb, and a signed repository of them inside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SUITE = "bookworm"
-_TOOLS = ("debootstrap", "dpkg-deb", "gpg", "chroot")
+_TOOLS = ("mmdebstrap", "dpkg-deb", "gpg", "chroot")
 REPOSITORY = "srv/repo"
 
 
@@ -21,7 +21,7 @@ def missing_tools() -> str | None:
         return "a Debian root is made and entered as root"
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     lacking = [tool for tool in _TOOLS if shutil.which(tool, path=path) is None]
-    return f"not installed: {', '.join(lacking)} (Debian: debootstrap, dpkg, gpg)" if lacking else None
+    return f"not installed: {', '.join(lacking)} (Debian: mmdebstrap, dpkg, gpg)" if lacking else None
 
 
 def make_root(folder: Path) -> Path:
@@ -31,15 +31,16 @@ def make_root(folder: Path) -> Path:
     if made:
         subprocess.run(["cp", "-a", made, str(root)], check=True)
     else:
-        _debootstrap(root)
+        _bootstrap(root)
     write(root, "etc/dpkg/dpkg.cfg.d/fast", "force-unsafe-io\n")
     write(root, "etc/apt/apt.conf.d/90test", 'APT::Sandbox::User "root";\nAcquire::Languages "none";\n')
     return root
 
 
-def _debootstrap(root: Path) -> None:
+def _bootstrap(root: Path) -> None:
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C"}
-    command = ["debootstrap", "--variant=minbase", "--include=python3", _SUITE, str(root)]
+    options = ("--quiet", "--variant=minbase", "--mode=root", "--include=python3", "--dpkgopt=force-unsafe-io")
+    command = ["mmdebstrap", *options, _SUITE, str(root)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-500:]}"
     for place in ("proc", "sys"):  # a node's kernel is files here, which a test can set

@@ -7,7 +7,7 @@ import json
 from unit.cli_site import plan_of_one
 
 from blocks.fleet import Fleet
-from flows.waves import firmware_wave
+from flows.firmware_rollout import firmware_wave
 from tasks.operations import OperationRun
 
 _MOST_BYTES = 524_288  # what Prefect's server takes as the parameters of one run
