@@ -54,10 +54,10 @@ POOLS: Mapping[str, int] = {
     "halted": 7,
     "cancelled": 7,
     "aborted": 7,
-    "killed": 2,
     "drained": 2,
+    "killed": 2,
 }
-"""Pool → its nodes; the simulator numbers them in this order."""
+"""Pool → its nodes, numbered in this order. Each sixteenth is in the simulator's partition `dev`: none of a job's is."""
 
 BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty")
 ONE_AT_A_TIME = ("halted", "cancelled", "aborted")
