@@ -57,7 +57,7 @@ POOLS: Mapping[str, int] = {
     "drained": 2,
     "killed": 2,
 }
-"""Pool → its nodes, numbered in this order. Each sixteenth is in the simulator's partition `dev`: none of a job's is."""
+"""Pool → its nodes, numbered in this order. Each sixteenth is in the partition `dev`: none of a job's is."""
 
 BY_POLICY = ("halted", "cancelled", "aborted", "killed", "faulty")
 ONE_AT_A_TIME = ("halted", "cancelled", "aborted")
