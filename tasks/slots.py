@@ -59,7 +59,6 @@ class RackSlots:
 
         In a burst the server takes up to a second for it; the caller has something else to do meanwhile.
         """
-        self._look_for_lowered()
         for rack in self._lowered.intersection(racks):
             self._tell(rack)
         passed = [self._pass_on(rack) for rack in racks]
@@ -74,7 +73,11 @@ class RackSlots:
         self._kept[rack] += 1
 
     def tell(self) -> None:
-        """Free at the server, a little later, what was given back and not taken since."""
+        """Free at the server, a little later, what was given back and not taken since; called every few seconds.
+
+        That is also when the limits are looked at: a take must not be the first to learn that one was lowered.
+        """
+        self._look_for_lowered()
         for rack in list(self._kept):
             self._tell(rack)
 
